@@ -1,0 +1,75 @@
+"""What every linear map offers, and the unit in which rounding is counted."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import TypeVar
+
+import torch
+
+from verifier.shapes import Float, Tensor
+
+UNIT_ROUNDOFF = 2.0**-53
+"""Relative error of one float64 operation, rounded to nearest."""
+
+MapT = TypeVar("MapT", bound="LinearMap")
+
+
+def gamma(depth: int) -> float:
+    """Higham's gamma_n for float64, doubled: covers the rounding of the magnitudes it is multiplied with."""
+    n_u = depth * UNIT_ROUNDOFF
+    return 2.0 * n_u / (1.0 - n_u)
+
+
+class LinearMap(ABC):
+    """A matrix W of `n_out` rows and `n_in` columns that acts on the last axis and is not materialised.
+
+    Guarantees of every subclass:
+
+    - `<forward(x), y> = <x, transpose(y)>` for all x and y;
+    - `magnitude(r) >= |W| r` for r >= 0, with equality for maps that are not composed;
+    - in float64, `|computed - exact| <= gamma(depth) * magnitude(|x|)` for `forward`, and likewise for `transpose`.
+      `exact` refers to the matrix that the network's own weights define, so `depth` also counts the roundings that
+      were made when weights were folded.
+    """
+
+    n_in: int
+    n_out: int
+    depth: int
+
+    @abstractmethod
+    def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
+        """W x."""
+
+    @abstractmethod
+    def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
+        """W^T y."""
+
+    @abstractmethod
+    def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
+        """An upper bound of |W| r for r >= 0."""
+
+    @abstractmethod
+    def to(self: MapT, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> MapT:
+        """The same map on another device or in another precision."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """A few words for `verify show`."""
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the map stores."""
+        return 0
+
+
+def require_finite(name: str, values: Tensor) -> None:
+    """Reject matrices with NaN or infinite entries: no bound that uses them means anything."""
+    if not bool(torch.isfinite(values).all()):
+        raise ValueError(f"{name} has entries that are not finite")
+
+
+def flat_size(shape: tuple[int, ...]) -> int:
+    """Entries of a tensor of that shape."""
+    return math.prod(shape)

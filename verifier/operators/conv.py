@@ -1,0 +1,157 @@
+"""Convolutions of one, two or three spatial axes, and their transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+
+from verifier.operators.base import LinearMap, flat_size
+from verifier.shapes import Float, Tensor
+
+_CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_CONV_TRANSPOSE: dict[int, Callable[..., Tensor]] = {
+    1: F.conv_transpose1d,
+    2: F.conv_transpose2d,
+    3: F.conv_transpose3d,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Conv(LinearMap):
+    """A cross-correlation on flat vectors that stand for `in_shape` = (channels, *spatial).
+
+    `padding` holds (before, after) for every spatial axis; they may differ.
+    """
+
+    weight: Float[Tensor, "c_out c_in_per_group *kernel"]
+    in_shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+    roundings: int = 0
+
+    def __post_init__(self) -> None:
+        axes = len(self.in_shape) - 1
+        lengths = {len(self.stride), len(self.padding), len(self.dilation), self.weight.dim() - 2}
+        if axes not in _CONV or lengths != {axes}:
+            raise ValueError(f"a convolution over {axes} axes got settings for {sorted(lengths)}")
+        if self.in_shape[0] != self.weight.shape[1] * self.groups or self.weight.shape[0] % self.groups:
+            raise ValueError(f"{self.in_shape[0]} channels do not fit a kernel {tuple(self.weight.shape)}")
+        if min(self.out_shape) < 1:
+            raise ValueError(f"the kernel is larger than its padded input {self.in_shape}")
+
+    @property
+    def _reach(self) -> tuple[int, ...]:
+        return tuple(d * (k - 1) + 1 for d, k in zip(self.dilation, self.weight.shape[2:], strict=True))
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        sizes = zip(self.in_shape[1:], self.padding, self._reach, self.stride, strict=True)
+        return (self.weight.shape[0], *((n + sum(pad) - reach) // s + 1 for n, pad, reach, s in sizes))
+
+    @property
+    def n_in(self) -> int:  # type: ignore[override]
+        return flat_size(self.in_shape)
+
+    @property
+    def n_out(self) -> int:  # type: ignore[override]
+        return flat_size(self.out_shape)
+
+    @property
+    def depth(self) -> int:  # type: ignore[override]
+        kernel = flat_size(tuple(self.weight.shape[2:]))
+        terms = kernel * max(self.weight.shape[1], self.weight.shape[0] // self.groups)
+        return terms + 1 + self.roundings
+
+    @property
+    def parameters(self) -> int:
+        return self.weight.numel()
+
+    def _forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        batch = x.shape[:-1]
+        images = x.reshape(-1, *self.in_shape)
+        if all(before == after for before, after in self.padding):
+            pad: tuple[int, ...] = tuple(before for before, _ in self.padding)
+        else:
+            images = F.pad(images, [side for pair in reversed(self.padding) for side in pair])
+            pad = (0,) * len(self.stride)
+        conv = _CONV[len(self.stride)]
+        out = conv(images, weight, None, self.stride, pad, self.dilation, self.groups)
+        return out.reshape(*batch, self.n_out)
+
+    def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
+        return self._forward(x, self.weight)
+
+    def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
+        return self._forward(r, self.weight.abs())
+
+    def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
+        batch, out_shape, axes = y.shape[:-1], self.out_shape, len(self.stride)
+        images = y.reshape(-1, *out_shape)
+        covered = [(m - 1) * s + r for m, s, r in zip(out_shape[1:], self.stride, self._reach, strict=True)]
+        padded = [n + sum(pad) for n, pad in zip(self.in_shape[1:], self.padding, strict=True)]
+        rest = [p - c for p, c in zip(padded, covered, strict=True)]  # columns that no window reaches
+        symmetric = all(before == after for before, after in self.padding)
+        fits = all(r < max(s, d) for r, s, d in zip(rest, self.stride, self.dilation, strict=True))
+        conv = _CONV_TRANSPOSE[axes]
+        if symmetric and fits:
+            pad = [before for before, _ in self.padding]
+            out = conv(images, self.weight, None, self.stride, pad, rest, self.groups, self.dilation)
+        else:
+            out = conv(images, self.weight, None, self.stride, 0, 0, self.groups, self.dilation)
+            out = F.pad(out, [side for r in reversed(rest) for side in (0, r)])
+            for axis, (before, _) in enumerate(self.padding):
+                out = out.narrow(axis + 2, before, self.in_shape[axis + 1])
+        return out.reshape(*batch, self.n_in)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Conv:
+        return replace(self, weight=self.weight.to(device=device, dtype=dtype))
+
+    def describe(self) -> str:
+        kernel = "x".join(str(k) for k in self.weight.shape[2:])
+        extras = [f"stride {'x'.join(map(str, self.stride))}"] if max(self.stride) > 1 else []
+        extras += [f"dilation {'x'.join(map(str, self.dilation))}"] if max(self.dilation) > 1 else []
+        extras += [f"groups {self.groups}"] if self.groups > 1 else []
+        return " ".join([f"conv {self.in_shape[0]}->{self.weight.shape[0]} {kernel}", *extras])
+
+
+@dataclass(frozen=True, eq=False)
+class Transposed(LinearMap):
+    """The transpose of another map: a transposed convolution, for instance."""
+
+    inner: Conv
+
+    @property
+    def n_in(self) -> int:  # type: ignore[override]
+        return self.inner.n_out
+
+    @property
+    def n_out(self) -> int:  # type: ignore[override]
+        return self.inner.n_in
+
+    @property
+    def depth(self) -> int:  # type: ignore[override]
+        return self.inner.depth
+
+    @property
+    def parameters(self) -> int:
+        return self.inner.parameters
+
+    def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
+        return self.inner.transpose(x)
+
+    def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
+        return self.inner.forward(y)
+
+    def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
+        return replace(self.inner, weight=self.inner.weight.abs()).transpose(r)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Transposed:
+        return Transposed(self.inner.to(device, dtype))
+
+    def describe(self) -> str:
+        return f"transposed {self.inner.describe()}"
