@@ -1,0 +1,176 @@
+"""The network as the verifier sees it: a DAG of affine layers and ReLU groups on flat vectors.
+
+In the notation of docs/notation.md, for k = 1..K:
+
+    x_hat[k] = sum_j W[k, j] x[j] + b[k],    x[k] = max(x_hat[k], 0),    y = sum_j W[y, j] x[j] + b[y]
+
+with x[0] the input.  Weights are held in float64, exactly as the file gives them; `to` makes a float32 copy for the
+parts of a run that only search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from verifier.operators import LinearMap
+from verifier.operators.base import flat_size
+from verifier.shapes import Float, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """x_hat = sum of W_j x[j] over `terms` (j, W_j), plus `bias`.
+
+    `bias_error` bounds entrywise how far `bias` is from the exact sum that the file's weights define.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    terms: tuple[tuple[int, LinearMap], ...]
+    bias: Float[Tensor, " n"]
+    bias_error: Float[Tensor, " n"]
+
+    def __post_init__(self) -> None:
+        sources = [source for source, _ in self.terms]
+        if len(set(sources)) != len(sources):
+            raise ValueError(f"layer {self.name} names a source twice")
+        for source, term in self.terms:
+            if term.n_out != self.size:
+                raise ValueError(f"layer {self.name}: source {source} gives {term.n_out} of {self.size} entries")
+        if flat_size(self.shape) != self.size:
+            raise ValueError(f"layer {self.name}: shape {self.shape} does not hold {self.size} entries")
+
+    @property
+    def size(self) -> int:
+        return self.bias.numel()
+
+    @property
+    def depth(self) -> int:
+        """Rounding depth of the whole sum, for `gamma`."""
+        return max((term.depth for _, term in self.terms), default=0) + len(self.terms) + 1
+
+    def forward(self, x: Sequence[Float[Tensor, "*batch _"] | None]) -> Float[Tensor, "*batch n"]:
+        """The layer's value, given the value of every source."""
+        total = self.bias
+        for source, term in self.terms:
+            value = x[source]
+            assert value is not None, f"layer {self.name} needs source {source}, which is gone"
+            total = total + term.forward(value)
+        return total
+
+    def to(self, device: torch.device | str | None, dtype: torch.dtype | None) -> Affine:
+        return replace(
+            self,
+            terms=tuple((source, term.to(device, dtype)) for source, term in self.terms),
+            bias=self.bias.to(device=device, dtype=dtype),
+            bias_error=self.bias_error.to(device=device, dtype=dtype),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """ReLU groups 1..K in topological order (`groups[k - 1]` is group k), and the output layer."""
+
+    input_shape: tuple[int, ...]
+    groups: tuple[Affine, ...]
+    output: Affine
+
+    def __post_init__(self) -> None:
+        sizes = [self.n_in, *(group.size for group in self.groups)]
+        for k, layer in enumerate(self.layers, start=1):
+            for source, term in layer.terms:
+                if not 0 <= source < k:
+                    raise ValueError(f"layer {layer.name} (number {k}) takes source {source}, which comes later")
+                if term.n_in != sizes[source]:
+                    raise ValueError(
+                        f"layer {layer.name}: source {source} has {sizes[source]} entries, not {term.n_in}"
+                    )
+
+    @property
+    def n_in(self) -> int:
+        return flat_size(self.input_shape)
+
+    @property
+    def n_out(self) -> int:
+        return self.output.size
+
+    @property
+    def layers(self) -> tuple[Affine, ...]:
+        """All affine layers: the groups and, last, the output."""
+        return (*self.groups, self.output)
+
+    @property
+    def relus(self) -> int:
+        return sum(group.size for group in self.groups)
+
+    @property
+    def parameters(self) -> int:
+        return sum(layer.bias.numel() + sum(t.parameters for _, t in layer.terms) for layer in self.layers)
+
+    @property
+    def last_use(self) -> tuple[int, ...]:
+        """For every source j = 0..K the number of the last layer (1..K+1) that reads it; 0 if none does."""
+        last = [0] * (len(self.groups) + 1)
+        for k, layer in enumerate(self.layers, start=1):
+            for source, _ in layer.terms:
+                last[source] = k
+        return tuple(last)
+
+    def forward(self, x: Float[Tensor, "*batch n0"]) -> Float[Tensor, "*batch n_y"]:
+        """The network's output; values are dropped as soon as no later layer reads them."""
+        values: list[Tensor | None] = [x]
+        last = self.last_use
+        for k, layer in enumerate(self.layers, start=1):
+            x_hat = layer.forward(values)
+            for source, _ in layer.terms:
+                if last[source] == k:
+                    values[source] = None
+            values.append(x_hat.clamp(min=0) if k <= len(self.groups) else x_hat)
+        result = values[-1]
+        assert result is not None
+        return result.expand(*x.shape[:-1], self.n_out)
+
+    def preactivations(self, x: Float[Tensor, "*batch n0"]) -> list[Float[Tensor, "*batch _"]]:
+        """x_hat of every group, and last the output."""
+        values: list[Tensor | None] = [x]
+        found = []
+        for layer in self.layers:
+            x_hat = layer.forward(values).expand(*x.shape[:-1], layer.size)
+            found.append(x_hat)
+            values.append(x_hat.clamp(min=0))
+        return found
+
+    def vjp(
+        self, preactivations: Sequence[Float[Tensor, "*batch _"]], cotangent: Float[Tensor, "*batch n_y"]
+    ) -> Float[Tensor, "*batch n0"]:
+        """The gradient of <cotangent, y> with respect to the input, at the point that gave `preactivations`.
+
+        Written out instead of using autograd: one transposed pass, no graph.  The derivative of a ReLU at 0 is 0.
+        """
+        gradients: list[Tensor | None] = [None] * (len(self.groups) + 1)
+        for k in range(len(self.layers), 0, -1):
+            layer = self.layers[k - 1]
+            if k == len(self.layers):
+                mu = cotangent
+            else:
+                lam = gradients[k]
+                if lam is None:
+                    continue
+                mu = lam * (preactivations[k - 1] > 0)
+                gradients[k] = None
+            for source, term in layer.terms:
+                part = term.transpose(mu)
+                known = gradients[source]
+                gradients[source] = part if known is None else known + part
+        found = gradients[0]
+        return cotangent.new_zeros(*cotangent.shape[:-1], self.n_in) if found is None else found
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Network:
+        return replace(
+            self,
+            groups=tuple(group.to(device, dtype) for group in self.groups),
+            output=self.output.to(device, dtype),
+        )
