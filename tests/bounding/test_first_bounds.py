@@ -1,0 +1,226 @@
+"""Interval and linear bounds: validity, exact cases, rounding, batches, deadlines."""
+
+from __future__ import annotations
+
+import time
+from fractions import Fraction
+
+import networks
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verifier.bounding.base import Objective, Region, Until
+from verifier.bounding.intermediate import Intermediate, RootBounds
+from verifier.bounding.interval import Interval
+from verifier.bounding.linear import Linear, Relaxation, Slope
+from verifier.clock import Clock
+from verifier.network.network import Affine, Network
+from verifier.operators import Dense
+
+BOUNDERS = {"interval": Interval(), "crown": Linear(), "wong_kolter": Linear(Slope.PARALLEL)}
+
+
+def root(net: Network, lower: torch.Tensor, upper: torch.Tensor, method: str = "best") -> Region:
+    return RootBounds(Intermediate(method)).region(net, lower, upper, Until())
+
+
+def output_rows(net: Network, seed: int, count: int = 3) -> Objective:
+    """Random rows over outputs and inputs, with constants."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    return Objective(len(net.layers), normal(1, count, net.n_out), normal(1, count, net.n_in), normal(1, count))
+
+
+def value(net: Network, objective: Objective, x: torch.Tensor) -> torch.Tensor:
+    """The objective at points [P, D, n0]: [P, D, S]."""
+    assert objective.inputs is not None
+    assert objective.constant is not None
+    rows = net.forward(x) @ objective.coefficients[0].T + x @ objective.inputs[0].T
+    return rows + objective.constant[0]
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@pytest.mark.parametrize("bounder", BOUNDERS)
+@pytest.mark.parametrize("method", ["interval", "best", "paper"])
+@given(seed=st.integers(0, 2**16), radius=st.sampled_from([0.01, 0.3, 2.0]))
+@settings(max_examples=8)
+def test_no_point_lies_below_the_bound(family: str, bounder: str, method: str, seed: int, radius: float) -> None:
+    net = networks.FAMILIES[family](seed)
+    lower, upper = networks.box(net, seed, radius, count=2)
+    region = root(net, lower, upper, method)
+    x = networks.points(lower, upper, 200, seed)
+    for low, high, x_hat in zip(region.l_hat, region.u_hat, net.preactivations(x), strict=False):
+        assert bool((x_hat >= low).all())
+        assert bool((x_hat <= high).all())
+    objective = output_rows(net, seed)
+    bound = BOUNDERS[bounder].bound(net, region, objective, Until())
+    assert bool((value(net, objective, x) >= bound.lower).all())
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@pytest.mark.parametrize("slope", Slope)
+def test_linear_bound_is_exact_without_ambiguous_neurons(family: str, slope: Slope) -> None:
+    """On a tiny box the network is affine, so the minimiser that the bound names attains it."""
+    net = networks.FAMILIES[family](7)
+    lower, upper = networks.box(net, 3, radius=1e-3)
+    region = root(net, lower, upper)
+    assert not any(bool(region.ambiguous(k).any()) for k in range(1, region.known + 1))
+    objective = output_rows(net, 5)
+    bound = Linear(slope).bound(net, region, objective, Until())
+    assert bound.x0 is not None
+    attained = value(net, objective, bound.x0.transpose(0, 1))  # [S, D, S]
+    torch.testing.assert_close(attained.diagonal(dim1=0, dim2=2), bound.lower, rtol=0, atol=1e-12)
+
+
+def test_one_layer_is_exact_for_every_bounder() -> None:
+    generator = torch.Generator().manual_seed(0)
+    net = Network((3,), (), networks.affine("out", {0: networks.matrix(2, 3, generator)}, generator))
+    lower, upper = networks.box(net, 0)
+    term = net.output.terms[0][1]
+    assert isinstance(term, Dense)
+    exact = net.output.bias + torch.minimum(term.weight * lower, term.weight * upper).sum(-1)
+    rows = Objective(1, torch.eye(2, dtype=torch.float64).unsqueeze(0))
+    for bounder in BOUNDERS.values():
+        found = bounder.bound(net, Region(lower, upper), rows, Until()).lower
+        torch.testing.assert_close(found, exact.unsqueeze(0), rtol=0, atol=1e-13)
+
+
+def test_values_of_the_papers_example() -> None:
+    net, lower, upper = networks.paper_example()
+    interval = root(net, lower, upper, "interval")
+    torch.testing.assert_close(interval.l_hat[0], torch.tensor([[-3.0, -1.0]]).double())
+    torch.testing.assert_close(interval.u_hat[0], torch.tensor([[1.0, 3.0]]).double())
+    torch.testing.assert_close(interval.l_hat[1], torch.tensor([[-3.0, -2.0]]).double())
+    torch.testing.assert_close(interval.u_hat[1], torch.tensor([[4.0, 3.0]]).double())
+    row = Objective(3, torch.ones(1, 1, 1, dtype=torch.float64))
+    assert Interval().bound(net, interval, row, Until()).lower.item() == pytest.approx(-3.0)
+    # By hand: neuron 1 gets x >= x_hat, neuron 2 x <= 3/5 (x_hat + 2); what is left of group 1 is
+    # -4/5 x[0] + 17/5 x[1] - 26/5, whose faces are x[0] <= (x_hat + 3) / 4 and x[1] >= x_hat.
+    crown = Linear().bound(net, interval, row, Until()).lower.item()
+    by_hand = (
+        -Fraction(4, 5) / 4 * (-1 + 3) + Fraction(17, 5) * 1 - Fraction(26, 5) - 2 * (Fraction(17, 5) - Fraction(1, 5))
+    )
+    assert crown == pytest.approx(float(by_hand))
+    assert crown <= -9 / 5 + 1e-12  # no better than the LP over the same bounds
+
+
+def test_a_better_relaxation_of_the_intermediate_bounds_is_never_looser() -> None:
+    net = networks.dense(3, (4, 12, 12, 12, 2))
+    lower, upper = networks.box(net, 3, 0.4)
+    interval, best = root(net, lower, upper, "interval"), root(net, lower, upper, "best")
+    for k in range(len(net.groups)):
+        assert bool((best.l_hat[k] >= interval.l_hat[k] - 1e-12).all())
+        assert bool((best.u_hat[k] <= interval.u_hat[k] + 1e-12).all())
+    width = [(r.u_hat[-1] - r.l_hat[-1]).sum() for r in (interval, best)]
+    assert width[1] < 0.8 * width[0]
+
+
+@pytest.mark.parametrize("bounder", BOUNDERS)
+def test_a_batch_equals_its_members_and_chunks_equal_the_whole(bounder: str) -> None:
+    net = networks.residual(2)
+    lower, upper = networks.box(net, 2, 0.5, count=3)
+    objective = output_rows(net, 1, count=5)
+    whole = BOUNDERS[bounder].bound(net, root(net, lower, upper), objective, Until()).lower
+    for d in range(3):
+        alone = root(net, lower[d : d + 1], upper[d : d + 1])
+        tight = Until(memory_bytes=1)  # one objective at a time
+        found = BOUNDERS[bounder].bound(net, alone, objective, tight).lower
+        # A member alone sharpens fewer neurons than the union over the batch, hence "no looser" and a tolerance.
+        assert bool((whole[d] >= found[0] - 1e-9).all())
+        torch.testing.assert_close(found[0], whole[d], rtol=0, atol=0.2)
+
+
+@given(seed=st.integers(0, 2**16))
+@settings(max_examples=25)
+def test_rounding_is_covered_when_terms_cancel(seed: int) -> None:
+    """Large weights whose contributions cancel: the bound stays below the minimum in rational arithmetic."""
+    generator = torch.Generator().manual_seed(seed)
+    first = torch.randn(40, 6, generator=generator, dtype=torch.float64) * 1e7
+    last = torch.randn(1, 40, generator=generator, dtype=torch.float64) * 1e7
+    shift = 1e10 * torch.ones(40, dtype=torch.float64)  # all neurons pass
+    net = Network(
+        (6,),
+        (Affine("first", (40,), ((0, Dense(first)),), shift, torch.zeros_like(shift)),),
+        Affine("out", (1,), ((1, Dense(last)),), -(last @ shift), (1e-10 * (last @ shift)).abs()),
+    )
+    lower, upper = networks.box(net, seed, 0.5)
+    region = root(net, lower, upper)
+    assert bool((region.l_hat[0] >= 0).all())
+    row = Objective(2, torch.ones(1, 1, 1, dtype=torch.float64))
+    exact = _exact_minimum(first, shift, last, net.output.bias, (lower[0], upper[0]))
+    for bounder in BOUNDERS.values():
+        assert Fraction(bounder.bound(net, region, row, Until()).lower.item()) <= exact
+
+
+def _exact_minimum(
+    first: torch.Tensor,
+    shift: torch.Tensor,
+    last: torch.Tensor,
+    bias: torch.Tensor,
+    box: tuple[torch.Tensor, torch.Tensor],
+) -> Fraction:
+    """min of last (first x + shift) + bias over a box, in rationals (no ReLU is active)."""
+    weights = [Fraction(v) for v in last[0].tolist()]
+    rows = [[Fraction(v) for v in row] for row in first.tolist()]
+    total = Fraction(bias.item()) + sum(w * Fraction(s) for w, s in zip(weights, shift.tolist(), strict=True))
+    for j, (low, high) in enumerate(zip(box[0].tolist(), box[1].tolist(), strict=True)):
+        slope = sum(w * row[j] for w, row in zip(weights, rows, strict=True))
+        total += min(slope * Fraction(low), slope * Fraction(high))
+    return total
+
+
+@given(
+    low=st.floats(-1e6, -1e-12, allow_nan=False),
+    high=st.floats(1e-12, 1e6, allow_nan=False),
+    t=st.floats(0, 1),
+)
+def test_faces_are_valid_in_exact_arithmetic(low: float, high: float, t: float) -> None:
+    l_hat, u_hat = torch.tensor([[[low]], [[high]]], dtype=torch.float64)
+    for slope in Slope:
+        face = Relaxation.of(l_hat, u_hat, slope)
+        a, p = Fraction(face.lower_slope.item()), Fraction(face.upper_slope.item())
+        assert 0 <= a <= 1
+        for x_hat in (
+            Fraction(low),
+            Fraction(high),
+            Fraction(low) + Fraction(t) * (Fraction(high) - Fraction(low)),
+        ):
+            x = max(x_hat, Fraction(0))
+            assert a * x_hat <= x
+            assert x <= p * (x_hat - Fraction(low))
+
+
+def test_stable_neurons_are_kept_or_dropped() -> None:
+    face = Relaxation.of(
+        torch.tensor([[0.5, -2.0, 0.0, -1.0]]).double(),
+        torch.tensor([[1.0, -1.0, 0.0, 0.0]]).double(),
+        Slope.ADAPTIVE,
+    )
+    assert face.lower_slope.tolist() == face.upper_slope.tolist() == [[1.0, 0.0, 1.0, 0.0]]
+    assert face.intercept.tolist() == [[0.0] * 4]
+
+
+def test_a_passed_deadline_leaves_valid_interval_bounds() -> None:
+    net = networks.dense(1, (4, 10, 10, 2))
+    lower, upper = networks.box(net, 1)
+    begun = time.monotonic()
+    late = RootBounds().region(net, lower, upper, Until(Clock.begin(0.0)))
+    assert time.monotonic() - begun < 1
+    interval = root(net, lower, upper, "interval")
+    for k in range(len(net.groups)):
+        torch.testing.assert_close(late.l_hat[k], interval.l_hat[k])
+
+
+def test_nan_never_proves_anything() -> None:
+    """An overflow inside of a sweep must not look like a positive bound."""
+    net = networks.dense(0)
+    huge = torch.full((1, 3), 1e308, dtype=torch.float64)
+    region = root(net, -huge, huge)
+    objective = output_rows(net, 0)
+    for bounder in BOUNDERS.values():
+        assert not bool((bounder.bound(net, region, objective, Until()).lower > 0).any())

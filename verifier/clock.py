@@ -1,0 +1,59 @@
+"""Time budgets: when the run began and when it must have answered."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+# The fallback for machines without /proc: the import of this module is among the first things a process does.
+_IMPORTED = time.monotonic()
+
+
+def process_start() -> float:
+    """The moment this process began, on the scale of `time.monotonic`.
+
+    Guarantees: never later than the import of this module.  Linux tells the true start; elsewhere the import stands
+    in for it.
+    """
+    try:
+        fields = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
+        born = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # seconds after boot; field 22 of proc(5)
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - born
+    except (OSError, ValueError, IndexError, AttributeError):
+        return _IMPORTED
+    start = time.monotonic() - age
+    # A container may count /proc in another time namespace; a start after the import cannot be true.
+    return min(start, _IMPORTED) if age >= 0 else _IMPORTED
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A start and a deadline on the scale of `time.monotonic`; no deadline is `math.inf`."""
+
+    start: float
+    deadline: float = math.inf
+
+    @classmethod
+    def begin(cls, timeout: float | None = None, start: float | None = None) -> Clock:
+        """A clock that runs out `timeout` seconds after `start` (default: now); None is no limit."""
+        begun = time.monotonic() if start is None else start
+        return cls(begun, math.inf if timeout is None else begun + timeout)
+
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.start
+
+    def remaining(self) -> float:
+        """Seconds until the deadline; negative after it, infinite without one."""
+        return self.deadline - time.monotonic()
+
+    def expired(self) -> bool:
+        """True from the deadline on."""
+        return time.monotonic() >= self.deadline
+
+    def within(self, seconds: float) -> Clock:
+        """The same start, with a deadline at most `seconds` from now: a share of the budget for one phase."""
+        return Clock(self.start, min(self.deadline, time.monotonic() + seconds))
