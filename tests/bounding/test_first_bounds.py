@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from verifier.bounding.base import Objective, Region, Until
 from verifier.bounding.intermediate import Intermediate, RootBounds
 from verifier.bounding.interval import Interval
-from verifier.bounding.linear import Linear, Relaxation, Slope
+from verifier.bounding.linear import Linear, Slope
+from verifier.bounding.sweep import Kinks
 from verifier.clock import Clock
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
@@ -181,9 +182,9 @@ def _exact_minimum(
 )
 def test_faces_are_valid_in_exact_arithmetic(low: float, high: float, t: float) -> None:
     l_hat, u_hat = torch.tensor([[[low]], [[high]]], dtype=torch.float64)
+    kinks = Kinks.of(Region(l_hat, u_hat, (l_hat,), (u_hat,)), 1)
     for slope in Slope:
-        face = Relaxation.of(l_hat, u_hat, slope)
-        a, p = Fraction(face.lower_slope.item()), Fraction(face.upper_slope.item())
+        a, p = Fraction(slope.choice(kinks).slope.item()), Fraction(kinks.upper.item())
         assert 0 <= a <= 1
         for x_hat in (
             Fraction(low),
@@ -195,14 +196,19 @@ def test_faces_are_valid_in_exact_arithmetic(low: float, high: float, t: float) 
             assert x <= p * (x_hat - Fraction(low))
 
 
-def test_stable_neurons_are_kept_or_dropped() -> None:
-    face = Relaxation.of(
-        torch.tensor([[0.5, -2.0, 0.0, -1.0]]).double(),
-        torch.tensor([[1.0, -1.0, 0.0, 0.0]]).double(),
-        Slope.ADAPTIVE,
-    )
-    assert face.lower_slope.tolist() == face.upper_slope.tolist() == [[1.0, 0.0, 1.0, 0.0]]
-    assert face.intercept.tolist() == [[0.0] * 4]
+def test_only_neurons_that_differ_carry_a_choice() -> None:
+    """Two regions: stable in both, stable in different ways, ambiguous in one, split in one."""
+    low = torch.tensor([[0.5, -2.0, 1.0, -1.0, 0.0], [0.1, -3.0, -2.0, 0.5, 0.0]], dtype=torch.float64)
+    high = torch.tensor([[1.0, -1.0, 2.0, 1.0, 4.0], [0.2, 0.0, -1.0, 1.0, 3.0]], dtype=torch.float64)
+    splits = torch.tensor([[0, 0, 0, 0, 1], [0, 0, 0, 0, 0]], dtype=torch.int8)
+    kinks = Kinks.of(Region(low, high, (low,), (high,), splits=(splits,)), 1)
+    assert kinks.index.tolist() == [2, 3, 4]
+    assert kinks.passing.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+    assert kinks.ambiguous[:, 0].tolist() == [[False, True, False], [False, False, False]]
+    assert kinks.sign is not None
+    assert kinks.sign[:, 0].tolist() == [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    assert kinks.adaptive()[:, 0].tolist() == [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
+    assert kinks.intercept[:, 0].tolist() == [[0.0, pytest.approx(0.5), 0.0], [0.0, 0.0, 0.0]]
 
 
 def test_a_passed_deadline_leaves_valid_interval_bounds() -> None:

@@ -7,26 +7,36 @@ of -e_i at group k gives both bounds of neuron i.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from verifier.clock import Clock
 from verifier.network.network import Network
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Float, Int, Int8, Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """D input boxes, each with valid pre-activation bounds of the groups 1..len(l_hat).
+    """D input sets, each with valid pre-activation bounds of the groups 1..len(l_hat).
 
     Groups beyond that have not been bounded yet; a bounder may only be asked about layers that follow known groups.
+
+    The input set is the box [lower, upper] or, if `radius` is given, the l2 ball around the box's centre (the box then
+    encloses it).  `kinks`, if given, lists the neurons of each group that are not stable in the same way in all
+    regions, now or in any later part of them, so that variables keep their places.  `splits` marks neurons whose sign
+    is a constraint of a branch and not a consequence of the bounds: +1 passing (x_hat >= 0), -1 blocking (x_hat <= 0),
+    0 neither; l_hat and u_hat are already cut accordingly.
     """
 
     lower: Float[Tensor, "D n0"]
     upper: Float[Tensor, "D n0"]
     l_hat: tuple[Float[Tensor, "D _"], ...] = ()
     u_hat: tuple[Float[Tensor, "D _"], ...] = ()
+    radius: Float[Tensor, " D"] | None = None
+    kinks: tuple[Int[Tensor, " _"], ...] | None = None
+    splits: tuple[Int8[Tensor, "D _"], ...] | None = None
 
     @property
     def count(self) -> int:
@@ -45,7 +55,19 @@ class Region:
 
     def extended(self, l_hat: Float[Tensor, "D n"], u_hat: Float[Tensor, "D n"]) -> Region:
         """The same boxes with bounds of one more group."""
-        return Region(self.lower, self.upper, (*self.l_hat, l_hat), (*self.u_hat, u_hat))
+        return replace(self, l_hat=(*self.l_hat, l_hat), u_hat=(*self.u_hat, u_hat))
+
+    def select(self, rows: Int[Tensor, " d"]) -> Region:
+        """Some of the regions."""
+        return Region(
+            self.lower[rows],
+            self.upper[rows],
+            tuple(low[rows] for low in self.l_hat),
+            tuple(high[rows] for high in self.u_hat),
+            None if self.radius is None else self.radius[rows],
+            self.kinks,
+            None if self.splits is None else tuple(split[rows] for split in self.splits),
+        )
 
     def ambiguous(self, k: int) -> Tensor:
         """Which neurons of group k have a kink inside of their bounds, per box."""
@@ -68,6 +90,26 @@ class Objective:
     def count(self) -> int:
         return self.coefficients.shape[1]
 
+    def select(self, rows: Int[Tensor, " d"]) -> Objective:
+        """The objectives of some of the regions."""
+        if self.coefficients.shape[0] == 1:
+            return self
+        return Objective(
+            self.layer,
+            self.coefficients[rows],
+            None if self.inputs is None else self.inputs[rows],
+            None if self.constant is None else self.constant[rows],
+        )
+
+    def part(self, start: int, stop: int) -> Objective:
+        """The objectives from `start` up to `stop`."""
+        return Objective(
+            self.layer,
+            self.coefficients[:, start:stop],
+            None if self.inputs is None else self.inputs[:, start:stop],
+            None if self.constant is None else self.constant[:, start:stop],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Bound:
@@ -78,14 +120,31 @@ class Bound:
 
     lower: Float[Tensor, "D S"]
     x0: Float[Tensor, "D S n0"] | None
+    dual: Float[Tensor, "D S V"] | None = None  # the variables that prove it, for children and certificates
+    iterations: int = 0
+
+    @classmethod
+    def joined(cls, found: Sequence[Bound]) -> Bound:
+        """The bounds of consecutive parts of an objective."""
+        if len(found) == 1:
+            return found[0]
+        points = [f.x0 for f in found if f.x0 is not None]
+        duals = [f.dual for f in found if f.dual is not None]
+        return cls(
+            torch.cat([f.lower for f in found], dim=1),
+            torch.cat(points, dim=1) if points else None,
+            torch.cat(duals, dim=1) if duals else None,
+            max(f.iterations for f in found),
+        )
 
 
 @dataclass(frozen=True)
 class Until:
-    """When to stop: a deadline, and the memory that one call may take."""
+    """When to stop: a deadline, a bound that is good enough, and the memory that one call may take."""
 
     clock: Clock = field(default_factory=Clock.begin)
     memory_bytes: int = 512 * 2**20
+    threshold: float | None = None  # a region whose objectives all exceed it is done
 
     def expired(self) -> bool:
         return self.clock.expired()
@@ -104,6 +163,19 @@ class Bounder(ABC):
     @abstractmethod
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         """Require: `region` knows all groups before `objective.layer`.  Guarantee: see `Bound`."""
+
+
+def minimise_over_input(
+    region: Region, coefficients: Float[Tensor, "D S n0"]
+) -> tuple[Float[Tensor, "D S"], Float[Tensor, "D S n0"]]:
+    """The minimum of coefficients . x over the input set, and a point that attains it."""
+    lower, upper = region.lower.unsqueeze(1), region.upper.unsqueeze(1)
+    if region.radius is None:
+        x0 = torch.where(coefficients >= 0, lower, upper)
+    else:
+        norm = coefficients.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(coefficients.dtype).tiny)
+        x0 = (lower + upper) / 2 - region.radius[:, None, None] * coefficients / norm
+    return (coefficients * x0).sum(dim=-1), x0
 
 
 def widest(net: Network, layer: int) -> int:

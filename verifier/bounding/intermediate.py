@@ -13,7 +13,8 @@ import torch
 
 from verifier.bounding.base import Objective, Region, Until, unit_objectives, widest
 from verifier.bounding.interval import interval_image
-from verifier.bounding.linear import Linear, Slope, Sweep
+from verifier.bounding.linear import Linear, Slope
+from verifier.bounding.sweep import Choice, Sweep
 from verifier.network.network import Network
 from verifier.shapes import Float, Int, Tensor
 
@@ -65,17 +66,21 @@ def _sharpen(
     if not len(neurons):
         return interval
     low, high = low.clone(), high.clone()
-    sweep = Sweep.prepare(net, region, k, linear.slope)
+    sweep = Sweep.prepare(net, region, k)
+    choices = linear.choices(sweep)
     chunk = until.chunk(12 * widest(net, k) * low.element_size() * region.count)
     for start in range(0, len(neurons), chunk):
         if until.expired():
             break
-        _intersect(sweep, k, neurons[start : start + chunk], low, high)
+        _intersect(sweep, choices, neurons[start : start + chunk], low, high)
     return low, high
 
 
-def _intersect(sweep: Sweep, k: int, neurons: Int[Tensor, " c"], low: Tensor, high: Tensor) -> None:
+def _intersect(
+    sweep: Sweep, choices: tuple[Choice, ...], neurons: Int[Tensor, " c"], low: Tensor, high: Tensor
+) -> None:
+    """Tighten `low` and `high` in place at the given neurons."""
     rows = unit_objectives(low.shape[1], neurons, low)
-    bound = sweep.run(Objective(k, rows)).lower
+    bound = sweep.backward(Objective(sweep.layer, rows), choices).lower
     low[:, neurons] = torch.maximum(low[:, neurons], bound[:, : len(neurons)])
     high[:, neurons] = torch.minimum(high[:, neurons], -bound[:, len(neurons) :])

@@ -1,0 +1,82 @@
+"""Finding masks: the separation oracle of the Anderson relaxation, asked at a primal point for all groups at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from verifier.bounding.anderson import Cut, RowGeometry, SharedGeometry
+from verifier.bounding.sweep import Sweep
+from verifier.shapes import Int, Tensor
+
+
+class Masks(Enum):
+    """The form of the masks."""
+
+    ROWS = "rows"  # one bit per weight, as in the paper
+    SHARED = "shared"  # one threshold for all neurons of a group
+
+
+@dataclass(eq=False)
+class Average:
+    """The mean of primal points: x[j] of all sources, and z at the kinks of all groups.
+
+    Near the end of an ascent it approximates a solution of the primal linear program, in its interior.
+    """
+
+    count: int = 0
+    _values: tuple[Tensor, ...] = ()
+    _z: tuple[Tensor, ...] = ()
+
+    def add(self, values: list[Tensor], z: tuple[Tensor, ...]) -> None:
+        """Take one more point; a batch that has lost members starts anew."""
+        if self.count == 0 or self._values[0].shape != values[0].shape:
+            self.count = 1
+            self._values, self._z = tuple(v.clone() for v in values), tuple(v.clone() for v in z)
+            return
+        self.count += 1
+        for total, other in zip((*self._values, *self._z), (*values, *z), strict=True):
+            total.add_(other)
+
+    def mean(self) -> tuple[list[Tensor], list[Tensor]]:
+        return [v / self.count for v in self._values], [v / self.count for v in self._z]
+
+
+@dataclass(frozen=True, eq=False)
+class Oracle:
+    """[SCB] eq:oracle for every group; groups without kinks or without reachable weights take no cut."""
+
+    geometries: tuple[RowGeometry | SharedGeometry | None, ...]
+    count: int
+    threshold: float
+
+    @classmethod
+    def of(cls, sweep: Sweep, masks: Masks, threshold: float) -> Oracle:
+        found = []
+        for layer, kinks in zip(sweep.net.layers, sweep.kinks, strict=False):
+            geometry: RowGeometry | SharedGeometry | None = None
+            if len(kinks.index):
+                kind = RowGeometry if masks is Masks.ROWS else SharedGeometry
+                geometry = kind.of(layer, sweep.region, kinks.index)
+            found.append(geometry)
+        return cls(tuple(found), sweep.region.count, threshold)
+
+    def cuts(self, point: Average, rows: Int[Tensor, " d"]) -> tuple[Cut | None, ...]:
+        """The cuts at a point of the regions `rows`; all other regions get cuts with empty masks."""
+        values, z = point.mean()
+        found: list[Cut | None] = []
+        for k, geometry in enumerate(self.geometries):
+            if geometry is None:
+                found.append(None)
+            elif isinstance(geometry, RowGeometry):
+                mask = geometry.select(rows).excess(values, z[k]) >= 0
+                found.append(geometry.cut(self._everywhere(mask, rows)))
+            else:
+                masks = geometry.select(rows).masks(values, self.threshold)
+                found.append(geometry.cut(tuple(self._everywhere(m, rows) for m in masks)))
+        return tuple(found)
+
+    def _everywhere(self, mask: Tensor, rows: Int[Tensor, " d"]) -> Tensor:
+        if len(rows) == self.count:
+            return mask
+        return mask.new_zeros(self.count, *mask.shape[1:]).index_copy_(0, rows, mask)

@@ -1,0 +1,134 @@
+"""Positive and negative parts of a map, for masks and intervals that treat the signs of entries differently.
+
+Parts refer to the entries of the matrix itself.  For a product of maps they are not the products of the parts, so a
+composed map has parts only if all but one of its factors merely move entries, or if it is small enough to be written
+out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from verifier.operators.base import LinearMap
+from verifier.operators.compose import Chain
+from verifier.operators.conv import Conv, Transposed
+from verifier.operators.dense import Dense
+from verifier.operators.select import Diagonal, Select
+from verifier.shapes import Float, Tensor
+
+MATERIALISE_ENTRIES = 8_000_000
+"""Composed maps with at most this many entries are written out as one dense matrix."""
+
+
+@dataclass(frozen=True, eq=False)
+class Signed(LinearMap):
+    """[W+ W-]: acts on the concatenation of two vectors, the first for positive entries, the second for negative."""
+
+    positive: LinearMap
+    negative: LinearMap
+
+    @property
+    def n_in(self) -> int:  # type: ignore[override]
+        return 2 * self.positive.n_in
+
+    @property
+    def n_out(self) -> int:  # type: ignore[override]
+        return self.positive.n_out
+
+    @property
+    def depth(self) -> int:  # type: ignore[override]
+        return self.positive.depth + self.negative.depth
+
+    def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
+        first, second = x.chunk(2, dim=-1)
+        return self.positive.forward(first) + self.negative.forward(second)
+
+    def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
+        return torch.cat([self.positive.transpose(y), self.negative.transpose(y)], dim=-1)
+
+    def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
+        first, second = r.chunk(2, dim=-1)
+        return self.positive.magnitude(first) + self.negative.magnitude(second)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Signed:
+        return Signed(self.positive.to(device, dtype), self.negative.to(device, dtype))
+
+    def describe(self) -> str:
+        return f"signed {self.positive.describe()}"
+
+
+def signed(linear: LinearMap) -> LinearMap | None:
+    """The map [W+ W-] on doubled vectors, or None if the entries of W are out of reach.
+
+    One convolution with twice the channels is cheaper than two, so plain maps are stacked into one.
+    """
+    if isinstance(linear, Dense) and linear.repeats == 1:
+        return replace(linear, weight=_stack(linear.weight))
+    if isinstance(linear, Conv) and linear.groups == 1:
+        in_shape = (2 * linear.in_shape[0], *linear.in_shape[1:])
+        return replace(linear, weight=_stack(linear.weight), in_shape=in_shape)
+    found = parts(linear)
+    return None if found is None else Signed(*found)
+
+
+def parts(linear: LinearMap) -> tuple[LinearMap, LinearMap] | None:
+    """(W+, W-) with W = W+ + W-, or None if the entries of W are out of reach."""
+    if isinstance(linear, Dense | Conv):
+        return tuple(replace(linear, weight=w) for w in _clamped(linear.weight))  # type: ignore[return-value]
+    if isinstance(linear, Transposed):
+        return tuple(Transposed(replace(linear.inner, weight=w)) for w in _clamped(linear.inner.weight))  # type: ignore[return-value]
+    if isinstance(linear, Diagonal):
+        return tuple(replace(linear, scale=s) for s in _clamped(linear.scale))  # type: ignore[return-value]
+    if isinstance(linear, Select):
+        return linear, Select(torch.full_like(linear.index, -1), linear.n_in)
+    if isinstance(linear, Chain):
+        found = _parts_of_moved(linear)
+        if found is not None:
+            return found
+    if linear.n_in * linear.n_out > MATERIALISE_ENTRIES:
+        return None
+    return parts(_written_out(linear))
+
+
+def _parts_of_moved(chain: Chain) -> tuple[LinearMap, LinearMap] | None:
+    """Parts of a product in which all factors but one move entries without adding any."""
+    heavy = [i for i, m in enumerate(chain.maps) if not (isinstance(m, Select) and m.injective)]
+    if len(heavy) != 1:
+        return None
+    found = parts(chain.maps[heavy[0]])
+    if found is None:
+        return None
+    before, after = chain.maps[: heavy[0]], chain.maps[heavy[0] + 1 :]
+    return Chain((*before, found[0], *after)), Chain((*before, found[1], *after))
+
+
+def _written_out(linear: LinearMap) -> Dense:
+    """The product matrix; its entries carry rounding errors within gamma(depth) * magnitude."""
+    like = _any_tensor(linear)
+    units = torch.eye(linear.n_out, dtype=like.dtype, device=like.device)
+    return Dense(linear.transpose(units), roundings=linear.depth)
+
+
+def _any_tensor(linear: LinearMap) -> Tensor:
+    """Some stored tensor of floats, which tells device and precision."""
+    if isinstance(linear, Dense | Conv):
+        return linear.weight
+    if isinstance(linear, Diagonal):
+        return linear.scale
+    if isinstance(linear, Transposed):
+        return linear.inner.weight
+    inner: tuple[LinearMap, ...] = getattr(linear, "maps", ())
+    for m in inner:
+        if not isinstance(m, Select):
+            return _any_tensor(m)
+    return torch.zeros((), dtype=torch.float64)
+
+
+def _clamped(values: Tensor) -> tuple[Tensor, Tensor]:
+    return values.clamp(min=0), values.clamp(max=0)
+
+
+def _stack(weight: Tensor) -> Tensor:
+    return torch.cat(_clamped(weight), dim=1)
