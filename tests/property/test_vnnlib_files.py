@@ -1,0 +1,76 @@
+"""The public benchmark properties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from property.oracles import assert_same
+
+from verifier.errors import InputError
+from verifier.property.vnnlib import load_property, read_bytes
+from verifier.property.vnnlib_fast import parse_fast
+from verifier.property.vnnlib_general import parse_general
+
+REFUSED = {
+    "adaptive_cruise_control_instance_1": (15, "a product of variables is not linear, which is not supported"),
+    "isomorphic_acasxu_instance_0": (12, "'isomorphic-to' (a property of several networks) is not supported"),
+    "monotonic_acasxu_instance_0": (12, "'equal-to' (a property of several networks) is not supported"),
+}
+
+
+def names(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.vnnlib*"))
+
+
+@pytest.mark.slow
+def test_every_file_loads(benchmarks: Path) -> None:
+    files = sorted(benchmarks.glob("*/vnnlib/*.vnnlib*"))
+    assert files
+    loaded = []
+    for path in files:
+        stem = path.name.split(".vnnlib")[0]
+        if path.parent.parent.name == "vnnlib2_samples" and stem in REFUSED:
+            with pytest.raises(InputError) as caught:
+                load_property(path)
+            assert (caught.value.line, caught.value.message) == REFUSED[stem]
+            continue
+        prop = load_property(path)
+        assert prop.clauses, path
+        assert prop.warnings == ()
+        assert (prop.boxes.lower <= prop.boxes.upper).all()
+        loaded.append(path)
+    assert len(loaded) == len(files) - len(REFUSED)
+
+
+def test_one_file_of_each_family_is_read_alike_by_both_readers(benchmarks: Path) -> None:
+    folders = [folder for folder in sorted(benchmarks.glob("*/vnnlib")) if folder.parent.name != "vnnlib2_samples"]
+    smallest = [min(names(folder), key=lambda path: path.stat().st_size) for folder in folders]
+    quick = [path for path in smallest if path.stat().st_size < 10_000]  # the general reader takes its time
+    assert len(quick) > 10
+    for path in quick:
+        data = read_bytes(path)
+        found = parse_fast(data)
+        assert found is not None, path
+        assert_same(found, parse_general(data.decode()))
+
+
+def test_version_2_says_the_same_as_version_1(benchmarks: Path) -> None:
+    pairs = 0
+    for path in names(benchmarks / "vnnlib2_samples" / "vnnlib"):
+        older = benchmarks / "acasxu" / "vnnlib" / path.name.removeprefix("acasxu_")
+        if path.name.startswith("acasxu_") and older.exists():
+            new = load_property(path)
+            assert_same(new, load_property(older))
+            assert new.variables is not None
+            assert [v.shape for v in new.variables] == [(1, 1, 1, 5), (1, 5)]
+            pairs += 1
+    assert pairs == 9
+
+
+def test_acasxu_property_6(benchmarks: Path) -> None:
+    prop = load_property(benchmarks / "acasxu" / "vnnlib" / "prop_6.vnnlib.gz")
+    assert len(prop.boxes) == 2
+    assert [clause.box for clause in prop.clauses] == [0] * 4 + [1] * 4
+    assert prop.boxes.upper[:, 1] == pytest.approx([0.499999896, -0.11140846], rel=1e-15)
+    assert [clause.rows.A.tolist() for clause in prop.clauses[:2]] == [[[-1, 1, 0, 0, 0]], [[-1, 0, 1, 0, 0]]]

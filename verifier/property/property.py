@@ -1,0 +1,167 @@
+"""What a property is: input boxes and, per clause, linear rows that together describe the unsafe set.
+
+The unsafe set is a union of clauses.  A clause is a box of inputs and rows `A y + B x <= c` that must all hold
+(`<` where the row is strict).  An instance is `sat` if some clause has a point, else `unsat`.
+
+Every number of the file is a decimal, hence a rational.  A box keeps two roundings of it: outward to float64 for
+proofs, inward to float32 for witnesses.  Rows keep floats for proofs and the exact rationals for witnesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verifier.property.numbers import absorb, float32_down, float32_up, nearest, upward
+
+Doubles = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """The N different input boxes of a property, of n_x inputs each.
+
+    Guarantees: `lower <= every point of the decimal box <= upper`, and both are the tightest such float64 values.  A
+    float32 point lies in the decimal box if and only if it lies in `[lower_in, upper_in]`, wherever `exact` holds.
+    `exact` is False for a box in which some input has no float32 value inside: there `lower_in` and `upper_in` are
+    both the float32 value nearest to the interval, and a witness is a witness up to that rounding only.
+    """
+
+    lower: Doubles  # [N, n_x]
+    upper: Doubles  # [N, n_x]
+    lower_in: Singles  # [N, n_x]
+    upper_in: Singles  # [N, n_x]
+    exact: Bools  # [N]
+
+    def __len__(self) -> int:
+        return int(self.lower.shape[0])
+
+    @staticmethod
+    def enclosed(low: tuple[Doubles, Doubles], high: tuple[Doubles, Doubles]) -> Boxes:
+        """Boxes from pairs [N, n_x] of float64 values that enclose the decimal lower and upper bounds.
+
+        Requires: no empty interval; each pair is (largest float64 below or at, smallest float64 above or at) the
+        decimal.  For a strict bound the inner value of its pair is moved off the bound by one float64.
+        """
+        lower_in, upper_in = float32_up(low[1]), float32_down(high[0])
+        hollow = lower_in > upper_in
+        if hollow.any():
+            # The interval lies between two neighbours: upper_in is the one below it, lower_in the one above it.
+            middle = nearest(upper_in[hollow], lower_in[hollow], low[0][hollow], high[1][hollow])
+            lower_in[hollow] = middle
+            upper_in[hollow] = middle
+        return Boxes(low[0], high[1], lower_in, upper_in, np.logical_not(hollow.any(axis=1)))
+
+
+@dataclass(frozen=True, slots=True)
+class ExactRow:
+    """One row in rationals: sum of y terms plus sum of x terms `<= bound` (`<` if strict); sorted by index."""
+
+    y: tuple[tuple[int, Fraction], ...]
+    x: tuple[tuple[int, Fraction], ...]
+    bound: Fraction
+    strict: bool
+
+    def holds(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
+        """Whether the row holds at a point, without any rounding."""
+        value = sum((a * y[j] for j, a in self.y), Fraction(0)) + sum((b * x[i] for i, b in self.x), Fraction(0))
+        return value < self.bound if self.strict else value <= self.bound
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """The rows of a clause: the unsafe set needs `A y + B x <= c` in every row.
+
+    Guarantees: whatever satisfies the exact rows inside the clause's box satisfies the float rows too, provided that
+    `A_error` is None.  Otherwise `|A - exact A| <= A_error`, which the canonical problem moves into `c`.
+    """
+
+    A: Doubles  # [m, n_y]
+    B: Doubles | None  # [m, n_x], None if no row looks at the inputs
+    c: Doubles  # [m], rounded up
+    strict: Bools  # [m]
+    exact: tuple[ExactRow, ...]
+    A_error: Doubles | None = None  # [m, n_y], None if all entries of A are exact
+
+    def __len__(self) -> int:
+        return int(self.A.shape[0])
+
+    @staticmethod
+    def rounded(exact: Sequence[ExactRow], n_x: int, n_y: int, box: tuple[Doubles, Doubles]) -> Rows:
+        """Float rows of exact ones.  `box`: the outward bounds [n_x] on which inexact entries of B are absorbed."""
+        m = len(exact)
+        A, error = np.zeros((m, n_y)), np.zeros((m, n_y))
+        B = np.zeros((m, n_x)) if any(row.x for row in exact) else None
+        c = np.zeros(m)
+        for k, row in enumerate(exact):
+            for j, value in row.y:
+                A[k, j] = float(value)
+                if Fraction(A[k, j]) != value:
+                    error[k, j] = upward(abs(Fraction(A[k, j]) - value))
+            bound = row.bound
+            for i, value in row.x:
+                assert B is not None
+                B[k, i] = float(value)
+                bound += absorb(Fraction(B[k, i]) - value, float(box[0][i]), float(box[1][i]))
+            c[k] = upward(bound)
+        strict = np.array([row.strict for row in exact], dtype=np.bool_)
+        return Rows(A, B, c, strict, tuple(exact), error if error.any() else None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clause:
+    """A box (its index in `Property.boxes`) together with the rows that must all hold in it."""
+
+    box: int
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A tensor as declared in VNN-LIB 2.0: witnesses repeat its name, type and shape."""
+
+    name: str
+    kind: str  # "input" or "output"
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Property:
+    """The unsafe set of an instance.  Without any clause it is empty and the instance is `unsat`."""
+
+    n_x: int
+    n_y: int
+    boxes: Boxes
+    clauses: tuple[Clause, ...]
+    variables: tuple[Variable, ...] | None = None
+    warnings: tuple[str, ...] = ()
+
+    def witnessed(self, x: Singles, y: Singles) -> int | None:
+        """The index of a clause that contains the point, decided in rational arithmetic; None if there is none.
+
+        Clauses whose box is exact come first.  If the clause's box is not (`boxes.exact`), its rows hold exactly,
+        and x is the float32 value nearest to the box wherever the box holds none.
+        """
+        if x.shape != (self.n_x,) or y.shape != (self.n_y,):
+            raise ValueError(f"a point needs shapes ({self.n_x},) and ({self.n_y},), not {x.shape} and {y.shape}")
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            return None
+        inside: Bools = np.all((self.boxes.lower_in <= x) & (x <= self.boxes.upper_in), axis=1)
+        xs, ys = [Fraction(v) for v in x.tolist()], [Fraction(v) for v in y.tolist()]
+        for wanted in (True, False):
+            for k, clause in enumerate(self.clauses):
+                possible = inside[clause.box] and bool(self.boxes.exact[clause.box]) == wanted
+                if possible and all(row.holds(xs, ys) for row in clause.rows.exact):
+                    return k
+        return None
