@@ -1,0 +1,146 @@
+"""Constants and shapes of a graph: what does not depend on the input becomes a constant.
+
+The arithmetic is onnxruntime's own, in the precision of the file, so that folding cannot change what the
+network computes there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from verifier.errors import InputError
+from verifier.network.graph import Graph, attributes, describe, model_of, unsupported
+
+_RANDOM = frozenset(
+    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial".split()
+)
+
+
+def quiet_session(source: bytes | str, threads: int) -> ort.InferenceSession:
+    """An onnxruntime session on the CPU that writes nothing: stdout belongs to the answer.
+
+    Without `enable_fallback=0` a failing session is announced on stdout and built a second time.
+    """
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    return ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"], enable_fallback=0)
+
+
+def fold(graph: Graph) -> None:
+    """Fold constants and find static shapes, until nothing changes: a shape may itself feed a Reshape."""
+    for _ in range(len(graph.nodes) + 2):
+        _fold_constants(graph)
+        _infer_shapes(graph)
+        if not _fold_shapes(graph):
+            return
+
+
+def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto:
+    """The value of a Constant node."""
+    given = attributes(node)
+    value = given.get("value")
+    if isinstance(value, TensorProto):
+        return value
+    kinds = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    for name, kind in kinds.items():
+        if name in given:
+            return numpy_helper.from_array(np.asarray(given[name], dtype=kind))
+    raise unsupported(node, "its value is neither a dense tensor nor a list of numbers")
+
+
+def _fold_constants(graph: Graph) -> None:
+    kept: list[onnx.NodeProto] = []
+    ready: list[onnx.NodeProto] = []
+    foldable: set[str] = set(graph.constants)
+    for node in graph.nodes:
+        if node.op_type in _RANDOM:
+            raise unsupported(node, "it is random")
+        if node.op_type == "Constant" and node.domain in {"", "ai.onnx"}:
+            graph.constants[node.output[0]] = constant_tensor(node)
+            foldable.add(node.output[0])
+        elif all(name in foldable for name in node.input if name) and not _has_subgraph(node):
+            ready.append(node)
+            foldable.update(node.output)
+        else:
+            kept.append(node)
+    graph.nodes = kept
+    if ready:
+        needed = {name for node in kept for name in node.input} | {graph.output}
+        produced = [name for node in ready for name in node.output if name in needed]
+        graph.constants.update(_evaluate(graph, ready, produced))
+    for name, tensor in graph.constants.items():
+        graph.shapes.setdefault(name, tuple(tensor.dims))
+
+
+def _has_subgraph(node: onnx.NodeProto) -> bool:
+    return any(a.HasField("g") or a.graphs for a in node.attribute)
+
+
+def _evaluate(graph: Graph, nodes: list[onnx.NodeProto], outputs: list[str]) -> dict[str, onnx.TensorProto]:
+    if not outputs:
+        return {}
+    part = Graph(graph.input, (), "", graph.dtype, graph.opset, nodes, graph.constants)
+    model = model_of(part, graph.opset)
+    del model.graph.input[:], model.graph.output[:]
+    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
+    model.ir_version = 10 if graph.opset > 18 else 8
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    settings.intra_op_num_threads = 1
+    try:
+        session = ort.InferenceSession(
+            model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
+        )
+        values = session.run(outputs, {})
+    except Exception as error:  # onnxruntime's exceptions have no common base of their own
+        first = describe(nodes[0])
+        raise InputError(
+            f"the constant part of the network (from node {first}) cannot be evaluated"
+        ) from error
+    arrays = zip(outputs, values, strict=True)
+    return {name: numpy_helper.from_array(np.asarray(value), name) for name, value in arrays}
+
+
+def _infer_shapes(graph: Graph) -> None:
+    if not graph.nodes:
+        return
+    try:
+        skeleton = model_of(graph, graph.opset, weights=False)
+        found = onnx.shape_inference.infer_shapes(skeleton, data_prop=True).graph
+    except Exception as error:  # onnx raises InferenceError, but also plain RuntimeError and decode errors
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"the shapes inside the network are inconsistent: {reason}") from error
+    for info in (*found.value_info, *found.output):
+        kind = info.type.tensor_type
+        if kind.HasField("shape") and all(
+            d.HasField("dim_value") and d.dim_value >= 0 for d in kind.shape.dim
+        ):
+            graph.shapes[info.name] = tuple(d.dim_value for d in kind.shape.dim)
+    graph.shapes[graph.input] = graph.input_shape
+
+
+def _fold_shapes(graph: Graph) -> bool:
+    """Turn Shape and Size of tensors with a known shape into constants; True if there were any."""
+    kept, changed = [], False
+    for node in graph.nodes:
+        shape = graph.shapes.get(node.input[0]) if node.input else None
+        if node.op_type in {"Shape", "Size"} and shape is not None:
+            given = attributes(node)
+            part = shape[given.get("start", 0) : given.get("end", len(shape))]
+            value = np.asarray(part if node.op_type == "Shape" else int(np.prod(shape)), dtype=np.int64)
+            graph.constants[node.output[0]] = numpy_helper.from_array(value, node.output[0])
+            changed = True
+        else:
+            kept.append(node)
+    graph.nodes = kept
+    return changed

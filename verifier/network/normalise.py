@@ -1,0 +1,136 @@
+"""Bring any ONNX model into the small form that onnx2torch converts without surprises.
+
+Afterwards: one input with batch 1, one output, opset 17, every constant an initializer, every shape static,
+every padding explicit, one output per node, nodes named n0, n1, ...  Operators outside of the supported list
+are refused here, by the name that the file gives them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
+
+from verifier.errors import InputError, VerifierError
+from verifier.network.fold import fold
+from verifier.network.graph import OPSET, Graph, describe, label, live_nodes, model_of, unsupported
+from verifier.network.rewrite import REWRITERS
+
+_OLDEST = 7  # before it, broadcasting and most attributes were different
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """A model in normal form, and for each of its nodes the name and operator in the original file."""
+
+    model: onnx.ModelProto
+    labels: dict[str, tuple[str, str]]
+
+
+def normalise(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Normalised:
+    """Rewrite `model` for inputs of `input_shape` (batch axis included).  The model itself is left as it is.
+
+    Requires one graph input that is no initializer, and one output.
+    """
+    graph = _working_copy(_modern(model), input_shape)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    fold(graph)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    _rewrite(graph)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    _widen_constants(graph)
+    labels = {}
+    for i, node in enumerate(graph.nodes):
+        labels[f"n{i}"] = graph.labels[node.name]
+        node.name = f"n{i}"
+    return Normalised(model_of(graph, OPSET), labels)
+
+
+def default_opset(model: onnx.ModelProto) -> int:
+    for entry in model.opset_import:
+        if entry.domain in {"", "ai.onnx"}:
+            return int(entry.version)
+    raise InputError("the file does not say which operator set it uses")
+
+
+def _modern(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Local functions inlined; the oldest operator sets lifted by onnx's own converter."""
+    try:
+        if model.functions:
+            model = inliner.inline_local_functions(model)
+        if default_opset(model) < _OLDEST:
+            model = version_converter.convert_version(model, OPSET)
+    except VerifierError:
+        raise
+    except Exception as error:  # onnx raises several unrelated types here
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"the network cannot be brought to a newer operator set: {reason}") from error
+    return model
+
+
+def _working_copy(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Graph:
+    proto = model.graph
+    constants = {tensor.name: tensor for tensor in proto.initializer}
+    (source,) = (value for value in proto.input if value.name not in constants)
+    (target,) = proto.output
+    nodes = []
+    for node in proto.node:
+        copied = onnx.NodeProto()
+        copied.CopyFrom(node)
+        nodes.append(copied)
+    return Graph(
+        input=source.name,
+        input_shape=input_shape,
+        output=target.name,
+        dtype=source.type.tensor_type.elem_type,
+        opset=default_opset(model),
+        nodes=nodes,
+        constants=constants,
+    )
+
+
+def _rewrite(graph: Graph) -> None:
+    """Replace every node by its normal form."""
+    aliases: dict[str, str] = {}
+    written: list[onnx.NodeProto] = []
+    for node in graph.nodes:
+        for i, name in enumerate(node.input):
+            node.input[i] = aliases.get(name, name)
+        if node.domain not in {"", "ai.onnx"}:
+            raise unsupported(node, f"it belongs to the domain '{node.domain}'")
+        if node.op_type not in REWRITERS:
+            raise unsupported(node, "it is not piecewise linear, or not known")
+        try:
+            found = REWRITERS[node.op_type](graph, node)
+        except VerifierError:
+            raise
+        except Exception as error:  # a damaged node may break any assumption about its attributes
+            raise InputError(
+                f"node {describe(node)} is malformed: {' '.join(str(error).split())[:200]}"
+            ) from error
+        if isinstance(found, str):
+            aliases[node.output[0]] = found
+            continue
+        for part in found:
+            part.name = f"{len(graph.labels)}"
+            graph.labels[part.name] = label(node)
+            written.append(part)
+    final = aliases.get(graph.output, graph.output)
+    produced = {name for node in written for name in node.output}
+    if final != graph.output or final not in produced:
+        # The output is the input, a constant or shared with another name: give it a node of its own.
+        last = helper.make_node("Identity", [final], [graph.fresh()], name=f"{len(graph.labels)}")
+        graph.labels[last.name] = (graph.output, "Identity")
+        graph.output = last.output[0]
+        written.append(last)
+    graph.nodes = written
+
+
+def _widen_constants(graph: Graph) -> None:
+    """Half-precision constants as float32, which holds them exactly: numpy and torch share no bfloat16."""
+    for name, tensor in graph.constants.items():
+        if tensor.data_type in {TensorProto.FLOAT16, TensorProto.BFLOAT16}:
+            values = numpy_helper.to_array(tensor).astype(np.float32)
+            graph.constants[name] = numpy_helper.from_array(values, name)
