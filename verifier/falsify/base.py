@@ -1,0 +1,76 @@
+"""What every falsifier offers, and how several of them are combined."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+
+from verifier.clock import Clock
+from verifier.falsify.arena import Arena
+from verifier.property.canonical import Problem
+from verifier.result.counterexample import Counterexample, Runnable
+from verifier.shapes import Float, Int, Tensor
+
+
+class Falsifier(ABC):
+    """Looks for counterexamples.  A falsifier is its settings; it keeps nothing between two calls.
+
+    Guarantees of every subclass: what is returned was replayed by the original network and judged in exact
+    arithmetic; None says nothing about the property.  The same falsifier gives the same answer for the same arena
+    unless the deadline cuts it short.
+    """
+
+    @abstractmethod
+    def attack(self, arena: Arena, until: Clock) -> Counterexample | None:
+        """A search through all clauses."""
+
+    @abstractmethod
+    def improve(
+        self, arena: Arena, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
+    ) -> Counterexample | None:
+        """A short local search from given points, each for its own clause."""
+
+    def search(self, problem: Problem, model: Runnable, until: Clock) -> Counterexample | None:
+        """The first counterexample found, or None at the latest when `until` expires."""
+        if not problem.property.clauses or until.expired():
+            return None
+        return self.attack(Arena.of(problem, model), until)
+
+    def refine(
+        self, problem: Problem, model: Runnable, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"], until: Clock
+    ) -> Counterexample | None:
+        """Tries points that somebody else offers, such as the minimisers of a relaxation.
+
+        Requires: point i belongs to clause `clauses[i]`; it may lie outside of the clause's box.
+        A caller with many batches of points builds an `Arena` once and calls `improve`.
+        """
+        if not len(x) or until.expired():
+            return None
+        return self.improve(Arena.of(problem, model, x.device), x.to(torch.float32), clauses, until)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOf(Falsifier):
+    """One falsifier after the other, until one finds something."""
+
+    parts: tuple[Falsifier, ...]
+
+    def attack(self, arena: Arena, until: Clock) -> Counterexample | None:
+        for part in self.parts:
+            if until.expired():
+                return None
+            if witness := part.attack(arena, until):
+                return witness
+        return None
+
+    def improve(
+        self, arena: Arena, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
+    ) -> Counterexample | None:
+        for part in self.parts:
+            if until.expired():
+                return None
+            if witness := part.improve(arena, x, clause, until):
+                return witness
+        return None

@@ -1,0 +1,176 @@
+"""Projected gradient descent on the margin of whole clauses, many clauses and starting points at a time."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+
+from verifier.clock import Clock
+from verifier.falsify.arena import Arena
+from verifier.falsify.base import Falsifier
+from verifier.falsify.start import rank, starts
+from verifier.result.counterexample import Counterexample
+from verifier.shapes import Float, Int, Tensor
+
+SECONDS_PER_MULTIPLICATION = 1e-10
+SECONDS_PER_NUMBER = 4e-9
+"""Forward and backward pass on a nominal core, per multiplication and per number that the forward pass moves.
+Effort is planned with these instead of a stopwatch: what is tried must depend on the instance and the seed only."""
+
+
+class Rule(ABC):
+    """How a gradient becomes a direction.  Coordinates are relative to the box: 0 is lower, 1 is upper."""
+
+    @abstractmethod
+    def direction(
+        self, gradient: Float[Tensor, "P n0"], memory: Memory | None
+    ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
+        """The direction of descent, of size about 1 per coordinate, and what the next step must remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Running means of the gradient and of its square after `steps` steps."""
+
+    mean: Float[Tensor, "P n0"]
+    square: Float[Tensor, "P n0"]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signed(Rule):
+    """Every coordinate moves by the same share of its width."""
+
+    def direction(
+        self, gradient: Float[Tensor, "P n0"], memory: Memory | None
+    ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
+        return -gradient.sign(), None
+
+
+@dataclass(frozen=True, slots=True)
+class Adam(Rule):
+    """Kingma and Ba (2015): coordinates whose gradient keeps its sign move fastest."""
+
+    beta_1: float = 0.9
+    beta_2: float = 0.99
+
+    def direction(
+        self, gradient: Float[Tensor, "P n0"], memory: Memory | None
+    ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
+        # Only ratios of gradients matter; with the largest at 1 nothing under- or overflows when squared.
+        largest = gradient.abs().amax(-1, keepdim=True)
+        gradient = gradient / torch.where(largest > 0, largest, 1.0)
+        zero = torch.zeros_like(gradient)
+        before = memory or Memory(zero, zero, 0)
+        mean = torch.lerp(gradient, before.mean, self.beta_1)
+        square = torch.lerp(gradient.square(), before.square, self.beta_2)
+        steps = before.steps + 1
+        scale = (square / (1 - self.beta_2**steps)).sqrt() + 1e-8
+        return -(mean / (1 - self.beta_1**steps)) / scale, Memory(mean, square, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """A number of steps whose size shrinks geometrically from `first` to `last`, as shares of the box's width."""
+
+    rule: Rule = Signed()
+    steps: int = 40
+    first: float = 0.25
+    last: float = 0.001
+
+    def size(self, step: int) -> float:
+        """The length of step number 0, 1, ..."""
+        share = step / max(1, self.steps - 1)
+        return float(self.first ** (1 - share) * self.last**share)
+
+    def run(
+        self, arena: Arena, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
+    ) -> tuple[Counterexample | None, Float[Tensor, " P"]]:
+        """Descends from points of the box; a witness if there is one, and the lowest worst margin of each descent.
+
+        Every iterate with a margin of zero or below is replayed.  A point just above zero may still be a witness of
+        the original network, whose sums are ordered differently: such points are replayed at the end.
+        """
+        lower, upper = arena.bounds(clause)
+        width = (upper - lower).clamp(max=torch.finfo(lower.dtype).max)
+        memory = None
+        lowest = x.new_full((len(x),), torch.inf)
+        for step in range(self.steps):
+            if until.expired():
+                return None, lowest
+            worst, gradient = arena.slope(x, clause)
+            lowest = torch.fmin(lowest, worst)
+            if witness := arena.replay(x, worst, clause):
+                return witness, lowest
+            move, memory = self.rule.direction(gradient * width, memory)
+            x = (x + self.size(step) * width * move).clamp(lower, upper)
+        y = arena.network.forward(x)
+        worst = arena.rows.margins(x, y, clause).amax(-1)
+        return arena.replay(x, worst, clause, arena.rows.noise(y, clause)), torch.fmin(lowest, worst)
+
+
+@dataclass(frozen=True, slots=True)
+class PGD(Falsifier):
+    """Samples of each box, then descents from the best of them and from random ones.
+
+    `effort` is the work in seconds of a nominal core; a large network gets at least `passes` forward and backward
+    passes.  Half of it goes to all clauses alike (to those with the lowest margins at their centres if they are
+    too many), the rest to the quarter of them on which the descents came lowest.  No clause gets more than `samples`
+    samples and `restarts` descents at a time.
+    """
+
+    descent: Descent = Descent()
+    samples: int = 1024
+    restarts: int = 64
+    effort: float = 0.15
+    passes: int = 100
+    seed: int = 0
+
+    def attack(self, arena: Arena, until: Clock) -> Counterexample | None:
+        generator = torch.Generator(arena.device).manual_seed(self.seed)
+        points = self._points(arena)
+        scouted = rank(arena, until)[: max(1, points // 2)]
+        if len(scouted) == 1:
+            return self._wave(arena, scouted, points, generator, until)[0]
+        witness, lowest = self._wave(arena, scouted, points // 2, generator, until)
+        if witness or until.expired():
+            return witness
+        best = scouted[torch.argsort(lowest, stable=True)[: math.ceil(len(scouted) / 4)]]
+        return self._wave(arena, best, points - points // 2, generator, until)[0]
+
+    def improve(
+        self, arena: Arena, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
+    ) -> Counterexample | None:
+        lower, upper = arena.bounds(clause)
+        x = x.clamp(lower, upper)
+        for part in torch.arange(len(x), device=arena.device).split(arena.points_in_memory):
+            witness, _ = self.descent.run(arena, x[part], clause[part], until)
+            if witness:
+                return witness
+        return None
+
+    def _wave(
+        self, arena: Arena, clauses: Int[Tensor, " C"], points: int, generator: torch.Generator, until: Clock
+    ) -> tuple[Counterexample | None, Float[Tensor, " C"]]:
+        """About `points` descents, shared evenly among the clauses: a witness, or the lowest margin of each clause."""
+        restarts = min(self.restarts, max(1, points // len(clauses)))
+        samples = min(self.samples, max(restarts, points * self.descent.steps // (4 * len(clauses))))
+        lowest = []
+        for chunk in clauses.split(max(1, arena.points_in_memory // max(samples, restarts))):
+            witness, x = starts(arena, chunk, samples, restarts, generator)
+            if witness is None:
+                repeated = chunk.repeat_interleave(restarts)
+                witness, margins = self.descent.run(arena, x.flatten(0, 1), repeated, until)
+                lowest.append(margins.reshape(-1, restarts).amin(1))
+            if witness or until.expired():
+                return witness, arena.lower.new_full((len(clauses),), torch.inf)
+        return None, torch.cat(lowest)
+
+    def _points(self, arena: Arena) -> int:
+        """Descents that the effort allows."""
+        seconds = SECONDS_PER_MULTIPLICATION * arena.work + SECONDS_PER_NUMBER * arena.traffic
+        passes = max(self.passes, int(self.effort / seconds))
+        return max(1, passes // self.descent.steps)
