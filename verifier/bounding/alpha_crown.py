@@ -56,9 +56,10 @@ class SlopeDual(Dual[SlopePoint]):
         return torch.cat(slopes, dim=-1) if slopes else like.new_zeros(*shape, 0)
 
     def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
-        """The groups' parts of the variables, as views."""
+        """The groups' parts of the variables; neurons that are stable in a region have no choice there."""
         sizes = [len(kinks.index) for kinks in self.sweep.kinks]
-        slopes = point[..., : self.kinks].split(sizes, dim=-1)
+        parts = point[..., : self.kinks].split(sizes, dim=-1)
+        slopes = [kinks.faces(part) for kinks, part in zip(self.sweep.kinks, parts, strict=True)]
         if not self.has_splits:
             return tuple(Choice(a) for a in slopes)
         splits = point[..., self.kinks :].split(sizes, dim=-1)

@@ -1,0 +1,120 @@
+"""Bounds of a whole problem: which clauses are empty already at the root.
+
+requires:   a problem in float64
+guarantees: for each clause a rigorous lower bound of its largest row; above zero, the clause holds no point
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from verifier.bounding.base import Objective, Until, widest
+from verifier.bounding.intermediate import RootBounds
+from verifier.bounding.interval import Interval
+from verifier.bounding.linear import Linear
+from verifier.property.canonical import Problem
+from verifier.shapes import Float, Int, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ClauseBounds:
+    """Of every clause the best bound among its rows, and where the relaxation attains it.
+
+    Clauses that were not reached in time have -inf and no point.
+    """
+
+    lower: Float[Tensor, " clauses"]
+    points: dict[int, Float[Tensor, " n0"]]  # of open clauses, at most `most` of them
+
+    @property
+    def worst(self) -> float:
+        """The bound of the clause that is furthest from being closed."""
+        return float(self.lower.min())
+
+    @property
+    def closed(self) -> bool:
+        """True if no clause holds a point.  A bound of exactly zero proves nothing."""
+        return bool((self.lower > 0).all())
+
+
+@dataclass(frozen=True)
+class ClauseBounder:
+    """Interval and linear bounds of every row, the better of both; boxes are treated `batch` at a time.
+
+    A clause of several rows is closed by one of them.  Combinations of rows are left to later methods.
+    """
+
+    intermediate: RootBounds = field(default_factory=RootBounds)
+    batch: int = 256
+    most: int = 64
+
+    def bound(
+        self, problem: Problem, until: Until, report: Callable[[float], None] = lambda worst: None
+    ) -> ClauseBounds:
+        """`report` hears the worst bound so far after each batch."""
+        lower = problem.lower.new_full((len(problem.rows),), -torch.inf)
+        points: dict[int, Tensor] = {}
+        seen = torch.inf
+        boxes = torch.arange(len(problem.lower), device=lower.device)
+        for some in boxes.split(self._together(problem, until)):
+            if until.expired():
+                break
+            table = RowsOfBoxes.of(problem, some)
+            found, x0 = self._rows(problem, some, table, until)
+            for clause, rows in table.rows_of.items():
+                best = int(found[rows].argmax())
+                lower[clause] = found[rows][best]
+                if lower[clause] <= 0 and x0 is not None and len(points) < self.most:
+                    points[clause] = x0[rows][best]
+                seen = min(seen, float(lower[clause]))
+            report(seen)
+        return ClauseBounds(lower, points)
+
+    def _rows(
+        self, problem: Problem, boxes: Int[Tensor, " D"], table: RowsOfBoxes, until: Until
+    ) -> tuple[Float[Tensor, "D S"], Float[Tensor, "D S n0"] | None]:
+        net = problem.network
+        region = self.intermediate.region(net, problem.lower[boxes], problem.upper[boxes], until)
+        interval = Interval().bound(net, region, table.objective, until).lower
+        linear = Linear().bound(net, region, table.objective, until)
+        return torch.maximum(interval, linear.lower), linear.x0
+
+    def _together(self, problem: Problem, until: Until) -> int:
+        """How many boxes fit into memory with all their bounds."""
+        net = problem.network
+        each = 8 * (16 * net.relus + 64 * widest(net, len(net.layers)))
+        return min(self.batch, until.chunk(each))
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOfBoxes:
+    """The rows of all clauses of some boxes as one objective [D, S]; boxes with fewer rows are padded with zeros."""
+
+    objective: Objective
+    rows_of: dict[int, tuple[int, slice]]  # clause -> its box among the D, and its rows among the S
+
+    @classmethod
+    def of(cls, problem: Problem, boxes: Int[Tensor, " D"]) -> RowsOfBoxes:
+        members = [problem.clauses_of[box] for box in boxes.tolist()]
+        count = max(sum(len(problem.rows[k].c) for k in clauses) for clauses in members)
+        new, shape = problem.lower.new_zeros, (len(members), max(count, 1))
+        A, c = new(*shape, problem.network.n_out), new(*shape)
+        takes_inputs = any(problem.rows[k].B is not None for clauses in members for k in clauses)
+        B = new(*shape, problem.network.n_in) if takes_inputs else None
+        rows_of = {}
+        for d, clauses in enumerate(members):
+            start = 0
+            for k in clauses:
+                rows = problem.rows[k]
+                if not len(rows.c):  # every point of the box is unsafe: nothing to bound
+                    continue
+                place = (d, slice(start, start + len(rows.c)))
+                A[place], c[place] = rows.A, rows.c
+                if B is not None and rows.B is not None:
+                    B[place] = rows.B
+                rows_of[k] = place
+                start += len(rows.c)
+        return cls(Objective(len(problem.network.layers), A, B, -c), rows_of)
