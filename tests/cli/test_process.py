@@ -1,0 +1,138 @@
+"""What only a whole process shows: time limits, signals, pipes, start-up."""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# The run itself is replaced by one that never ends: what is measured is the process around it, without torch.
+STUCK = """
+import ctypes, sys, time, types
+from verifier.__main__ import main
+libc = ctypes.CDLL(None)
+def stuck(task, ledger):
+    with ledger.phase("root"):
+        ledger.lower_bound = -2.5
+        print("stuck", file=sys.stderr, flush=True)
+        while True:
+            libc.usleep(60_000_000)  # no Python instruction is reached in here
+fake = types.ModuleType("verifier.run")
+fake.decide, fake.Task, fake.from_files = stuck, lambda *a: None, lambda *a: None
+sys.modules["verifier.run"] = sys.modules["verifier"].run = fake
+main()
+"""
+PATIENT = STUCK.replace("libc.usleep(60_000_000)", "time.sleep(60)")
+# A library that turns the interrupt into an error of its own, as some do while they are being imported.
+CLUMSY = PATIENT.replace(
+    "        while True:",
+    "        try:\n            time.sleep(60)\n        except BaseException:\n            raise ImportError('x')",
+).replace("            time.sleep(60)  #", "        #")
+
+
+def command(*argv: object, script: str | None = None) -> list[str]:
+    start = ["-c", script] if script else ["-m", "verifier"]
+    return [sys.executable, *start, *(str(word) for word in argv)]
+
+
+@pytest.mark.parametrize("script", [STUCK, PATIENT], ids=["stuck", "patient"])
+def test_the_time_limit_holds_inside_of_a_long_call(tiny: Any, tmp_path: Path, script: str) -> None:
+    argv = command(
+        tiny.net, tiny.sat, "--timeout", 3, "--result", tmp_path / "r", "--json", tmp_path / "j", script=script
+    )
+    begun = time.monotonic()
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    took = time.monotonic() - begun
+    assert (done.returncode, done.stdout, done.stderr) == (3, "timeout\n", "stuck\n")
+    assert 3.0 <= took <= 4.0
+    assert (tmp_path / "r").read_text() == "timeout\n"
+    data = json.loads((tmp_path / "j").read_text())
+    assert (data["verdict"], data["reason"], data["lower_bound"]) == ("timeout", "timeout", -2.5)
+    assert data["time"]["root"] > 0
+    assert 3.0 <= data["time"]["total"] <= 4.0
+
+
+def test_a_limit_that_is_over_before_anything_is_loaded(tiny: Any) -> None:
+    begun = time.monotonic()
+    done = subprocess.run(command(tiny.net, tiny.sat, "--timeout", 0), capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "timeout\n", "")
+    assert time.monotonic() - begun < 2.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("script", [STUCK, PATIENT, CLUMSY], ids=["stuck", "patient", "clumsy"])
+def test_a_signal_ends_with_what_is_known(tiny: Any, tmp_path: Path, script: str, number: signal.Signals) -> None:
+    argv = command(tiny.net, tiny.sat, "--result", tmp_path / "r", "--json", tmp_path / "j", script=script)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "stuck\n"
+        process.send_signal(number)
+        begun = time.monotonic()
+        out, err = process.communicate(timeout=30)
+        assert time.monotonic() - begun < 1.5
+    assert (process.returncode, out, err) == (3, "unknown\n", "")
+    assert (tmp_path / "r").read_text() == "unknown\n"
+    data = json.loads((tmp_path / "j").read_text())
+    assert (data["verdict"], data["reason"], data["lower_bound"]) == ("unknown", "interrupted", -2.5)
+
+
+def test_a_reader_that_goes_away_is_no_error(tiny: Any) -> None:
+    argv = command(tiny.net, tiny.sat)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        err = process.stderr.read()
+    assert (process.returncode, err) == (1, "")
+
+
+HEAVY = {"torch", "onnx", "onnxruntime", "onnx2torch", "highspy", "numpy"}
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["show", "--help"], ["x", "y", "--help"], []])
+def test_help_and_version_load_nothing_heavy(argv: list[str]) -> None:
+    script = (
+        "import sys\nfrom verifier.cli.main import run\ncode = run(sys.argv[1:])\n"
+        "print(code, *sorted(m for m in sys.modules if '.' not in m), file=sys.stderr)"
+    )
+    done = subprocess.run(command(*argv, script=script), capture_output=True, text=True, check=True, timeout=30)
+    code, *modules = done.stderr.split("\n")[-2].split()
+    assert code == ("0" if argv else "2")
+    assert not HEAVY & set(modules)
+    if argv:
+        assert "erif" in done.stdout
+
+
+def test_an_unreadable_command_line_loads_nothing_heavy() -> None:
+    done = subprocess.run(command("--nonsense"), capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert "--nonsense" in done.stderr
+
+
+def test_python_dash_m_and_the_exit_code(tiny: Any) -> None:
+    done = subprocess.run(command(tiny.net, tiny.unsat), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "unsat\n", "")
+
+
+@pytest.mark.slow
+def test_a_trivial_instance_costs_little_more_than_the_imports(tiny: Any) -> None:
+    """At most 1.5 times the import of torch, onnx and onnxruntime; both in turn, medians."""
+    runs = {
+        "imports": [sys.executable, "-c", "import torch, onnx, onnxruntime"],
+        "verify": command(tiny.net, tiny.unsat),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(7):
+        for name, argv in runs.items():
+            begun = time.monotonic()
+            subprocess.run(argv, capture_output=True, check=True, timeout=120)
+            seconds[name].append(time.monotonic() - begun)
+    imports, verify = (statistics.median(seconds[name]) for name in ("imports", "verify"))
+    assert verify <= 1.5 * imports, seconds

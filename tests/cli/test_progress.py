@@ -1,0 +1,71 @@
+"""The progress bar: on a terminal only, and with what the ledger knows."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from typing import Any
+
+from verifier.cli.progress import describe
+from verifier.clock import Clock
+from verifier.result.ledger import Ledger
+from verifier.result.statistics import Statistics
+
+SLOW = """
+import sys, time, types
+from verifier.__main__ import main
+from verifier.result.verdict import Reason, Verdict
+def slow(task, ledger):
+    with ledger.phase("root"):
+        ledger.lower_bound = -2.5
+        time.sleep(1.5)
+    return ledger.conclude(Verdict.UNKNOWN, Reason.LIMIT)
+fake = types.ModuleType("verifier.run")
+fake.decide, fake.Task, fake.from_files = slow, lambda *a: None, lambda *a: None
+sys.modules["verifier.run"] = sys.modules["verifier"].run = fake
+main()
+"""
+
+
+def test_a_line_says_what_is_known() -> None:
+    ledger = Ledger(clock=Clock.begin())
+    assert "domains" not in describe(ledger, ledger.clock)
+    ledger.statistics = Statistics(domains=7)
+    ledger.open, ledger.tier, ledger.lower_bound = 3, "big_m", -0.125
+    with ledger.phase("search"):
+        line = describe(ledger, ledger.clock)
+    assert line.split(" | ")[1:] == ["search", "7 domains done, 3 open", "lower bound -0.125", "tier big_m"]
+
+
+def on_a_terminal(*argv: str) -> tuple[str, str]:
+    """stdout and what the terminal shows of stderr."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))  # a new terminal has no size
+    command = [sys.executable, "-c", SLOW, *argv]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 1024)
+            except OSError:  # Linux says so when the other side is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        os.close(ours)
+        assert process.stdout is not None
+        return process.stdout.read(), shown.decode()
+
+
+def test_a_terminal_shows_the_bar_and_stdout_the_answer(tiny: Any) -> None:
+    out, shown = on_a_terminal(tiny.net, tiny.sat)
+    assert out == "unknown\n"
+    assert "root | lower bound -2.5" in shown
+    quiet, nothing = on_a_terminal(tiny.net, tiny.sat, "-q")
+    assert (quiet, nothing) == ("unknown\n", "")

@@ -1,0 +1,150 @@
+"""`verify show` and `verify robust`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from verifier.property.vnnlib import load_property
+
+
+def test_show_names_layers_operators_and_clauses(verify: Any, tiny: Any) -> None:
+    outcome = verify("show", tiny.net, tiny.sat)
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = {line.split()[0]: line for line in outcome.out.splitlines() if line}
+    assert "[1,2] float32, 2 values" in lines["input"]
+    assert "[1,1], 1 values" in lines["output"] or "output" in lines
+    assert "Gemm 2, Relu 1" in lines["operators"]
+    assert lines["parameters"].split()[1] == "13"
+    assert "1 ReLU groups with 3 neurons" in lines["layers"]
+    assert "dense 2->3 of input" in lines["group"]
+    assert "1; 1 with 1 rows" in lines["clauses"]
+    assert "from -1 to 1, 0 of them fixed" in lines["inputs"]
+
+
+def test_show_without_a_property(verify: Any, tiny: Any) -> None:
+    outcome = verify("show", tiny.net)
+    assert outcome.code == 0
+    assert "clauses" not in outcome.out
+
+
+def test_show_tells_what_is_unsupported_and_why(verify: Any, tiny: Any) -> None:
+    outcome = verify("show", tiny.folder / "sin.onnx")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "unsupported node 'act' of type Sin" in outcome.out
+    assert "Gemm 2, Sin 1" in outcome.out
+    assert "supported   " in outcome.out
+
+
+def test_show_of_a_bad_file(verify: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.onnx").write_bytes(b"nonsense")
+    outcome = verify("show", tmp_path / "x.onnx")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: ")
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three classes, y_k = x_k over 3 channels of one pixel: class k wins where x_k is largest."""
+    weight = numpy_helper.from_array(np.eye(3, dtype=np.float32), "W")
+    graph = helper.make_graph(
+        [helper.make_node("Flatten", ["X"], ["f"], "flat"), helper.make_node("MatMul", ["f", "W"], ["Y"], "mul")],
+        "classes",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [1, 3, 1, 1])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 3])],
+        [weight],
+    )
+    path = str(tmp_path_factory.mktemp("classes") / "classes.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+def centre(tmp_path: Path, values: list[float]) -> str:
+    path = tmp_path / "x.npy"
+    np.save(path, np.array(values, np.float32).reshape(3, 1, 1))
+    return str(path)
+
+
+def test_robust_writes_a_property(verify: Any, classifier: str, tmp_path: Path) -> None:
+    out = tmp_path / "p.vnnlib"
+    outcome = verify(
+        "robust", classifier, "--input", centre(tmp_path, [0.75, 0.25, 0]), "--label", 0, "--eps", "1/8", "-o", out
+    )
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+    prop = load_property(out)
+    assert (prop.n_x, prop.n_y, len(prop.clauses)) == (3, 3, 2)
+    assert prop.boxes.lower[0].tolist() == [0.625, 0.125, -0.125]
+    assert prop.boxes.upper[0].tolist() == [0.875, 0.375, 0.125]
+
+
+@pytest.mark.parametrize("spelling", [["0.25", "0.5", "0"], ["0.25,0.5,0"]])
+def test_robust_normalises_and_clips(verify: Any, classifier: str, tmp_path: Path, spelling: list[str]) -> None:
+    out = tmp_path / "p.vnnlib"
+    argv = ["robust", "--mean", *spelling, "--std", "0.5", classifier, "--clip", "0", "0.8125", "--norm", "inf"]
+    outcome = verify(*argv, "--input", centre(tmp_path, [0.75, 0.25, 0]), "--label", "0", "--eps", "0.125", "-o", out)
+    assert outcome.code == 0, outcome.err
+    prop = load_property(out)
+    assert prop.boxes.lower[0].tolist() == [0.75, -0.75, 0.0]
+    assert prop.boxes.upper[0].tolist() == [1.125, -0.25, 0.25]
+
+
+@pytest.mark.parametrize(("eps", "answer", "code"), [("0.2", "unsat", 0), ("0.25", "sat", 1)])
+def test_robust_decides(verify: Any, classifier: str, tmp_path: Path, eps: str, answer: str, code: int) -> None:
+    argv = ["--input", centre(tmp_path, [0.75, 0.25, 0]), "--label", "0", "--eps", eps, "-o", tmp_path / "p.vnnlib"]
+    outcome = verify("robust", classifier, *argv, "--verify", "--result", tmp_path / "r")
+    assert outcome.code == code
+    assert outcome.out.split("\n")[0] == answer
+    assert (tmp_path / "r").read_text() == outcome.out
+
+
+def test_robust_warns_of_a_label_that_does_not_win(verify: Any, classifier: str, tmp_path: Path) -> None:
+    argv = ["--input", centre(tmp_path, [0.75, 0.25, 0]), "--eps", "0.1", "-o", tmp_path / "p.vnnlib"]
+    outcome = verify("robust", classifier, *argv, "--label", "2")
+    assert outcome.code == 0
+    assert outcome.err.startswith("warning: ")
+    assert "class at the input is 0, not 2" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"--label": "3"}, "label 3"),
+        ({"--eps": "-1"}, "eps"),
+        ({"--eps": "much"}, "eps"),
+        ({"--input": "missing.npy"}, "missing.npy"),
+        ({"--input": __file__}, "NumPy"),
+        ({"--std": "0"}, "std"),
+        ({"--mean": "1,2"}, "channels"),
+        ({"--mean": "blue"}, "mean"),
+        ({"-o": "/nowhere/p.vnnlib"}, "/nowhere"),
+    ],
+)
+def test_robust_refuses_bad_values(
+    verify: Any, classifier: str, tmp_path: Path, changes: dict[str, str], word: str
+) -> None:
+    good = {"--input": centre(tmp_path, [1, 0, 0]), "--label": "0", "--eps": "0.1", "-o": str(tmp_path / "p.vnnlib")}
+    argv = [word for pair in (good | changes).items() for word in pair]
+    outcome = verify("robust", classifier, *argv)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert word in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not (tmp_path / "p.vnnlib").exists()
+
+
+def test_robust_needs_an_input_of_the_right_size(verify: Any, classifier: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(4))
+    argv = ["--input", tmp_path / "x.npy", "--label", "0", "--eps", "0.1", "-o", tmp_path / "p"]
+    outcome = verify("robust", classifier, *argv)
+    assert outcome.code == 2
+    assert "4 values, but the network takes 3" in outcome.err
+
+
+def test_other_norms_are_refused(verify: Any, classifier: str, tmp_path: Path) -> None:
+    argv = ["--input", centre(tmp_path, [1, 0, 0]), "--label", "0", "--eps", "0.1", "-o", tmp_path / "p"]
+    outcome = verify("robust", classifier, *argv, "--norm", "2")
+    assert (outcome.code, outcome.out) == (2, "")

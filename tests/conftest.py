@@ -1,0 +1,34 @@
+"""What all tests share: checked shapes, and the way to the benchmark material."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hypothesis
+import pytest
+from jaxtyping import install_import_hook
+
+# Must come before the first import of the package: annotations are checked in the tests, never for users.
+# The tower: an int serves as a float, as for every other type checker.
+install_import_hook("verifier", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+# Shared machines make timings useless as a criterion, and a test that fails must fail again on the next run.
+hypothesis.settings.register_profile("strata", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("strata")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The top of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def benchmarks() -> Path:
+    """The folder with the public benchmark families; it lies beside the repository, if at all."""
+    folder = ROOT.parent / "shared" / "benchmarks"
+    if not folder.is_dir():
+        pytest.skip("the benchmark families are not here (../shared/benchmarks)")
+    return folder

@@ -1,0 +1,153 @@
+"""Results: what cannot be, and the JSON contract."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+
+from verifier.clock import Clock, process_start
+from verifier.errors import InputError, SoundnessError, UnsupportedOperator
+from verifier.result.counterexample import _REPLAYED, Counterexample
+from verifier.result.ledger import Ledger
+from verifier.result.result import Result, Setting
+from verifier.result.statistics import Statistics, peak_rss_mb
+from verifier.result.verdict import Reason, Verdict
+
+
+def witness(exact: bool = True) -> Counterexample:
+    return Counterexample(np.float32([0.1]), np.float32([2.0, 3.0]), 0, exact, token=_REPLAYED)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"verdict": Verdict.SAT},
+        {"verdict": Verdict.UNSAT, "counterexample": True},
+        {"verdict": Verdict.UNKNOWN, "counterexample": True, "reason": Reason.LIMIT},
+        {"verdict": Verdict.UNSAT, "reason": Reason.LIMIT},
+        {"verdict": Verdict.SAT, "counterexample": True, "reason": Reason.TIMEOUT},
+        {"verdict": Verdict.UNKNOWN},
+        {"verdict": Verdict.TIMEOUT},
+        {"verdict": Verdict.ERROR},
+    ],
+)
+def test_contradictory_results_cannot_be_made(fields: dict[str, object]) -> None:
+    if fields.get("counterexample"):
+        fields = fields | {"counterexample": witness()}
+    with pytest.raises(SoundnessError):
+        Result(**fields)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [(Verdict.UNSAT, 0), (Verdict.SAT, 1), (Verdict.UNKNOWN, 3), (Verdict.TIMEOUT, 3)]
+)
+def test_exit_codes(verdict: Verdict, code: int) -> None:
+    assert verdict.exit_code == code
+
+
+KEYS = (
+    "verdict reason network property network_sha256 property_sha256 timeout time lower_bound counterexample "
+    "statistics config seed device threads versions"
+).split()
+
+
+def test_json_has_the_documented_keys_and_nothing_is_lost() -> None:
+    setting = Setting("n.onnx", "p.vnnlib", 5.0, {"falsify": {"steps": 3}}, seed=7)
+    ledger = Ledger(setting, Clock.begin(5.0), network_sha256="ab", device="cpu", threads=2, lower_bound=-0.25)
+    ledger.statistics = Statistics(domains=3, domains_by_tier={"big_m": 3})
+    data = json.loads(ledger.conclude(Verdict.SAT, counterexample=witness()).as_json())
+    assert set(data) == {*KEYS, "message"}
+    assert (data["verdict"], data["reason"], data["message"]) == ("sat", None, None)
+    assert data["counterexample"] == {"x": [float(np.float32(0.1))], "y": [2.0, 3.0]}
+    assert set(data["time"]) == {"total", "load", "attack", "root", "search"}
+    assert data["statistics"].keys() == {
+        *("domains", "domains_by_tier", "leaves_lp", "max_open", "batches", "bound_iterations", "peak_rss_mb")
+    }
+    assert data["statistics"]["domains_by_tier"] == {"big_m": 3}
+    assert data["statistics"]["peak_rss_mb"] > 1
+    assert (data["config"], data["seed"], data["timeout"]) == ({"falsify": {"steps": 3}}, 7, 5.0)
+    assert (data["network_sha256"], data["device"], data["threads"], data["lower_bound"]) == ("ab", "cpu", 2, -0.25)
+    assert {"strata-verifier", "python", "numpy"} <= data["versions"].keys()
+
+
+def test_a_witness_of_an_inexact_box_is_marked() -> None:
+    data = Result(Verdict.SAT, counterexample=witness(exact=False)).as_dict()
+    assert data["counterexample"]["exact"] is False
+
+
+def test_json_knows_no_infinity() -> None:
+    result = Result(Verdict.UNKNOWN, Reason.LIMIT, lower_bound=-math.inf, time={"total": math.nan})
+    data = json.loads(result.as_json())
+    assert data["lower_bound"] is None
+    assert data["time"]["total"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "message"),
+    [
+        (InputError("it is empty", "a.onnx"), "a.onnx: it is empty", "a.onnx: it is empty"),
+        (UnsupportedOperator("n1", "Sin", "no"), "unsupported", "node 'n1' of type Sin is not supported: no"),
+        (KeyError("k\nl"), "internal error: KeyError: 'k\\nl'", "internal error: KeyError: 'k\\nl'"),
+    ],
+)
+def test_errors_become_results_with_a_reason(error: Exception, reason: str, message: str) -> None:
+    data = Ledger(Setting("n", "p")).fail(error).as_dict()
+    assert (data["verdict"], data["reason"], data["message"]) == ("error", reason, message)
+    assert (data["network"], data["property"]) == ("n", "p")
+
+
+def test_the_ledger_adds_phases_up_and_counts_the_running_one() -> None:
+    ledger = Ledger()
+    for _ in range(2):
+        with ledger.phase("attack"):
+            time.sleep(0.02)
+    assert ledger.running is None
+    with ledger.phase("root"):
+        time.sleep(0.01)
+        times = ledger.times()
+    assert times["attack"] >= 0.04
+    assert times["root"] >= 0.01
+    assert times["load"] == times["search"] == 0.0
+
+
+def test_a_phase_that_raises_is_counted_too() -> None:
+    ledger = Ledger()
+
+    def fail() -> None:
+        with ledger.phase("load"):
+            time.sleep(0.01)
+            raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x"):
+        fail()
+    assert ledger.times()["load"] >= 0.01
+    assert ledger.running is None
+
+
+def test_peak_memory_grows_with_the_process() -> None:
+    before = peak_rss_mb()
+    ballast = np.ones(int(before) * 150_000 + 10_000_000)
+    assert peak_rss_mb() > before
+    del ballast
+
+
+def test_clock() -> None:
+    assert Clock.begin().remaining() == math.inf
+    assert not Clock.begin().expired()
+    assert Clock.begin(0.0).expired()
+    clock = Clock.begin(100.0, start=time.monotonic() - 40.0)
+    assert 59 < clock.remaining() <= 60
+    assert 40 <= clock.elapsed() < 41
+    assert clock.within(1.0).remaining() <= 1.0
+    assert clock.within(1e9) == clock
+    assert clock.within(1.0).start == clock.start
+
+
+def test_the_process_began_before_now_and_not_long_ago() -> None:
+    age = time.monotonic() - process_start()
+    assert 0 < age < 86400
+    assert abs(time.monotonic() - process_start() - age) < 1.0

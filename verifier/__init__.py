@@ -1,0 +1,35 @@
+"""Strata: a complete verifier for neural networks.
+
+    import verifier
+    result = verifier.verify("net.onnx", "prop.vnnlib", timeout=60)
+
+Nothing heavy is imported here: `verify` and `bounds` load torch when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from verifier.result.result import Result
+    from verifier.result.verdict import Reason, Verdict
+    from verifier.run import bounds, verify
+
+__version__ = "0.1.0"
+__all__ = ["Reason", "Result", "Verdict", "bounds", "verify"]
+
+_HOMES = {
+    "Reason": "verifier.result.verdict",
+    "Result": "verifier.result.result",
+    "Verdict": "verifier.result.verdict",
+    "bounds": "verifier.run",
+    "verify": "verifier.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'verifier' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,65 @@
+"""Options and arguments that commands share.  Only click is imported here, so that `--help` is fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+_OPTIONS = (
+    click.option("--config", default="auto", metavar="NAME_OR_PATH", help="A preset or a YAML file. [default: auto]"),
+    click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Override one key; repeatable."),
+    click.option("--timeout", type=float, metavar="S", help="Seconds from process start until the answer is out."),
+    click.option("--device", default="auto", metavar="auto|cpu|cuda[:i]", help="Where to compute. [default: auto]"),
+    click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads. [default: torch's]"),
+    click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="N", help="[default: 0]"),
+    click.option("-q", "--quiet", is_flag=True, help="Only the first line of the answer; no warnings."),
+    click.option("-v", "--verbose", is_flag=True, help="Log what is done; tracebacks of internal errors."),
+)
+_OUTPUTS = (
+    click.option("--json", metavar="FILE", help="Write the result as JSON; '-' is stdout."),
+    click.option("--result", metavar="FILE", help="Write a VNN-COMP result file."),
+    click.option("--counterexample", metavar="FILE", help="Write the witness of a `sat`."),
+)
+
+
+def outputs(command: F) -> F:
+    """Adds the options of the output files."""
+    for option in reversed(_OUTPUTS):
+        command = option(command)
+    return command
+
+
+def common(command: F) -> F:
+    """Adds the common options to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def instance(command: F) -> F:
+    """Adds the arguments NET PROP, and the form `Q.vnnlib --network f=NET` of the VNN-LIB 2.0 standard."""
+    network = click.option("--network", "networks", multiple=True, metavar="NAME=NET", help="With a sole Q.vnnlib.")
+    return click.argument("files", nargs=-1, metavar="NET PROP")(network(command))
+
+
+def instance_paths(files: tuple[str, ...], networks: tuple[str, ...]) -> tuple[str, str]:
+    """The paths of network and property, from either form."""
+    if len(networks) > 1:
+        raise click.UsageError(
+            f"{len(networks)} networks are given, but properties of several networks are not supported"
+        )
+    if networks:
+        name, equals, path = networks[0].partition("=")
+        if not (name and equals and path):
+            raise click.UsageError(f"--network {networks[0]}: the option has the form NAME=NET")
+        if len(files) != 1:
+            raise click.UsageError(f"with --network one property is expected, not {len(files)} files")
+        return path, files[0]
+    if len(files) != 2:
+        raise click.UsageError(f"a network and a property are expected, not {len(files)} file(s)")
+    return files[0], files[1]

@@ -1,0 +1,109 @@
+"""The one mutable record of a run, from which a result can be drawn up at any time."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import verifier
+from verifier.clock import Clock
+from verifier.errors import UnsupportedOperator, VerifierError
+from verifier.result.counterexample import Counterexample
+from verifier.result.result import Result, Setting
+from verifier.result.statistics import PHASES, Statistics, peak_rss_mb
+from verifier.result.verdict import Reason, Verdict
+
+LIBRARIES = ("torch", "onnx", "onnxruntime", "onnx2torch", "numpy", "highspy")
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is known so far about a run that may still be going on.
+
+    The phases write into it, and whoever must answer early (the deadline, Ctrl-C) or wants to show progress reads
+    it.  Every field is replaced as a whole, so a reader in another thread sees old or new values, never half.
+    """
+
+    setting: Setting = field(default_factory=Setting)
+    clock: Clock = field(default_factory=Clock.begin)
+    network_sha256: str | None = None
+    property_sha256: str | None = None
+    device: str | None = None
+    threads: int | None = None
+    lower_bound: float | None = None
+    open: int = 0  # domains that wait
+    tier: str | None = None  # the bounding method at work
+    statistics: Statistics = field(default_factory=Statistics)
+    seconds: dict[str, float] = field(default_factory=dict)  # finished phases
+    running: tuple[str, float] | None = None  # the current phase and when it began (time.monotonic)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the time spent inside to a phase of `PHASES`; phases do not nest."""
+        self.running = (name, time.monotonic())
+        try:
+            yield
+        finally:
+            self.seconds = self.times()
+            self.running = None
+
+    def times(self) -> dict[str, float]:
+        """Seconds per phase, the running one included."""
+        seconds = {name: self.seconds.get(name, 0.0) for name in PHASES}
+        if self.running is not None:
+            name, began = self.running
+            seconds[name] += time.monotonic() - began
+        return seconds
+
+    def conclude(
+        self,
+        verdict: Verdict,
+        reason: Reason | None = None,
+        message: str | None = None,
+        counterexample: Counterexample | None = None,
+    ) -> Result:
+        """The result with this verdict and all that is known now."""
+        return Result(
+            verdict,
+            reason,
+            message,
+            counterexample,
+            lower_bound=self.lower_bound,
+            setting=self.setting,
+            network_sha256=self.network_sha256,
+            property_sha256=self.property_sha256,
+            time={"total": self.clock.elapsed()} | self.times(),
+            statistics=replace(self.statistics, peak_rss_mb=round(peak_rss_mb(), 1)),
+            device=self.device,
+            threads=self.threads,
+            versions=versions(),
+        )
+
+    def fail(self, error: Exception) -> Result:
+        """The result of a run that ended in an error."""
+        reason = Reason.UNSUPPORTED if isinstance(error, UnsupportedOperator) else None
+        return self.conclude(Verdict.ERROR, reason, sentence(error))
+
+
+def sentence(error: Exception) -> str:
+    """One line about an error; what was not raised on purpose is called internal."""
+    text = f"internal error: {type(error).__name__}: {error}"
+    if isinstance(error, VerifierError):
+        text = str(error)
+    elif isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.split())
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part; libraries that have not been imported do not."""
+    found = {"strata-verifier": verifier.__version__, "python": platform.python_version()}
+    for name in LIBRARIES:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            found[name] = str(version)
+    return found

@@ -1,0 +1,106 @@
+"""The result of one run and its JSON form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from verifier.errors import SoundnessError
+from verifier.result.counterexample import Counterexample
+from verifier.result.statistics import PHASES, Statistics
+from verifier.result.verdict import Reason, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What was asked: the instance and how it was to be treated."""
+
+    network: str | None = None
+    property: str | None = None
+    timeout: float | None = None
+    config: dict[str, Any] = field(default_factory=dict)  # resolved: every option with its value
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer of one run.
+
+    Guarantees: `sat` if and only if there is a replayed counterexample; `unsat` has no reason; any other verdict has
+    a reason, or for an error a message.
+    """
+
+    verdict: Verdict
+    reason: Reason | None = None
+    message: str | None = None  # one sentence for people
+    counterexample: Counterexample | None = None
+    lower_bound: float | None = None  # of the largest row of the worst clause, certified; None if nothing is known
+    setting: Setting = field(default_factory=Setting)
+    network_sha256: str | None = None
+    property_sha256: str | None = None
+    time: dict[str, float] = field(default_factory=dict)  # "total" and the phases, in seconds
+    statistics: Statistics = field(default_factory=Statistics)
+    device: str | None = None
+    threads: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.verdict is Verdict.SAT) != (self.counterexample is not None):
+            raise SoundnessError("a verdict is sat if and only if there is a replayed counterexample")
+        if self.verdict.decided and self.reason is not None:
+            raise SoundnessError("a definite verdict has no reason for being undecided")
+        if not self.verdict.decided and self.reason is None and not self.message:
+            raise SoundnessError(f"the verdict {self.verdict.value} needs a reason")
+
+    @property
+    def witness(self) -> str | None:
+        """The counterexample in the form of VNN-COMP, or None."""
+        return None if self.counterexample is None else self.counterexample.text()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object of `--json`: the documented keys in the documented order, and `message` beside them."""
+        reason = self.reason.value if self.reason is not None else None
+        if self.verdict is Verdict.ERROR and reason is None:
+            reason = self.message
+        return {
+            "verdict": self.verdict.value,
+            "reason": reason,
+            "message": self.message,
+            "network": self.setting.network,
+            "property": self.setting.property,
+            "network_sha256": self.network_sha256,
+            "property_sha256": self.property_sha256,
+            "timeout": self.setting.timeout,
+            "time": {name: round(self.time.get(name, 0.0), 6) for name in ("total", *PHASES)},
+            "lower_bound": self.lower_bound,
+            "counterexample": _witness(self.counterexample),
+            "statistics": asdict(self.statistics),
+            "config": self.setting.config,
+            "seed": self.setting.seed,
+            "device": self.device,
+            "threads": self.threads,
+            "versions": self.versions,
+        }
+
+    def as_json(self) -> str:
+        """`as_dict` on one line.  Infinities and NaN have no JSON form and become null."""
+        return json.dumps(_finite(self.as_dict()), allow_nan=False)
+
+
+def _witness(counterexample: Counterexample | None) -> dict[str, Any] | None:
+    if counterexample is None:
+        return None
+    # A float32 becomes the double of the same value, so the numbers read back exactly.
+    values: dict[str, Any] = {"x": counterexample.x.tolist(), "y": counterexample.y.tolist()}
+    return values if counterexample.exact else values | {"exact": False}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and value - value != 0.0:
+        return None
+    return value

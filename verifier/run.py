@@ -1,0 +1,313 @@
+"""One instance from its files to its result: load, check, falsify, bound.
+
+`verify` and `bounds` are the entry points for Python; the command line calls `decide` and `attack` with a ledger of
+its own.  All of them take the same path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from verifier.bounding.base import Until
+from verifier.bounding.clauses import ClauseBounder, ClauseBounds
+from verifier.bounding.intermediate import Intermediate, RootBounds
+from verifier.clock import Clock
+from verifier.config import Config, load_config
+from verifier.errors import InputError
+from verifier.falsify.arena import Arena
+from verifier.falsify.base import Falsifier, FirstOf
+from verifier.falsify.pgd import PGD, Adam, Descent, Signed
+from verifier.network.checks import check_against
+from verifier.network.module import ModuleModel
+from verifier.network.onnx import OnnxModel, load_onnx
+from verifier.property.arrays import Numbers, Unsafe, box_arrays, property_of_arrays
+from verifier.property.canonical import ClauseRows, Problem, canonicalise
+from verifier.property.property import Property
+from verifier.property.vnnlib import load_property
+from verifier.result.counterexample import Counterexample
+from verifier.result.ledger import Ledger
+from verifier.result.result import Result, Setting
+from verifier.result.verdict import Reason, Verdict
+
+log = logging.getLogger(__name__)
+
+Model = OnnxModel | ModuleModel
+Source = str | PathLike[str] | nn.Module
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance:
+    """A network in its original form, and a property."""
+
+    model: Model
+    property: Property
+    property_sha256: str | None = None
+
+
+Loader = Callable[[], Instance]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to do: how to load the instance, with which options, on which part of the machine."""
+
+    load: Loader
+    config: Config
+    device: str = "auto"
+    threads: int | None = None
+    seed: int = 0
+
+
+def verify(  # noqa: PLR0913 (the public entry point: all but the instance has defaults)
+    network: Source,
+    prop: str | PathLike[str] | None = None,
+    *,
+    lower: Numbers | None = None,
+    upper: Numbers | None = None,
+    unsafe: Unsafe | None = None,
+    config: str | PathLike[str] | Config = "auto",
+    timeout: float | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    seed: int = 0,
+) -> Result:
+    """Decides one instance.
+
+    Either `network` and `prop` are files (ONNX and VNN-LIB), or `network` is a torch module (or an ONNX file) and the
+    property is given as arrays: the input box `lower <= x <= upper`, in the shape of one sample without its batch
+    axis, and `unsafe`, a list of pairs (A, c).  An output y is unsafe if for some pair all rows of A y <= c hold.
+
+        verifier.verify(module, lower=x - 0.1, upper=x + 0.1, unsafe=[([[1.0, -1.0]], [0.0])])
+
+    asks whether y_0 <= y_1 is possible anywhere in the box.  `timeout` counts seconds from the call.
+
+    Guarantees: `sat` comes with a counterexample that the original network confirmed, `unsat` with bounds that
+    include all rounding errors.  Raises InputError for input that cannot be used.
+    """
+    resolved = load_config(config)
+    named = None if isinstance(network, nn.Module) else fspath(network)
+    setting = Setting(named, None if prop is None else fspath(prop), timeout, resolved.resolved(), seed)
+    ledger = Ledger(setting, Clock.begin(timeout))
+    task = Task(_loader(network, prop, (lower, upper), unsafe), resolved, device, threads, seed)
+    return decide(task, ledger)
+
+
+def bounds(
+    network: Source,
+    prop: str | PathLike[str] | None = None,
+    *,
+    lower: Numbers | None = None,
+    upper: Numbers | None = None,
+    method: str = "best",
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Lower and upper bounds of every layer before its ReLU: a pair of tensors [N, n_k] per group, last the output.
+
+    N counts the input boxes of the property, or is 1 for a box given by `lower` and `upper`; neurons are flattened.
+    `method`: interval, crown, wong_kolter, best or paper.
+    Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.
+    """
+    if method not in {m.value for m in Intermediate}:
+        raise InputError(f"method '{method}' is unknown; there are {', '.join(m.value for m in Intermediate)}")
+    instance = _loader(network, prop, (lower, upper), ())()
+    net, box = instance.model.network(), instance.property.boxes
+    check_against(instance.model, net, box.lower[0], box.upper[0])
+    whole = replace(net, groups=net.layers, output=net.output)
+    region = RootBounds(Intermediate(method)).region(
+        whole, torch.from_numpy(box.lower), torch.from_numpy(box.upper), Until()
+    )
+    return list(zip(region.l_hat, region.u_hat, strict=True))
+
+
+def decide(task: Task, ledger: Ledger) -> Result:
+    """Decides an instance: a quick attack, then bounds.
+
+    Guarantees: what the phases find out is in the ledger as soon as it is known.
+    """
+    return _guarded(_decide, task, ledger)
+
+
+def attack(task: Task, ledger: Ledger) -> Result:
+    """Looks for a counterexample only: `sat`, or `unknown`."""
+    return _guarded(_attack, task, ledger)
+
+
+def from_files(network: str | PathLike[str], prop: str | PathLike[str]) -> Loader:
+    """Loads an instance from an ONNX and a VNN-LIB file."""
+
+    def load() -> Instance:
+        return Instance(load_onnx(network), load_property(prop), _digest(Path(prop)))
+
+    return load
+
+
+def from_arrays(network: Source, lower: Numbers, upper: Numbers, unsafe: Unsafe) -> Loader:
+    """Takes a module or an ONNX file, an input box in the shape of one sample, and unsafe outputs (see `verify`)."""
+
+    def load() -> Instance:
+        low, high = box_arrays(lower, upper)
+        model = ModuleModel(network, (1, *low.shape)) if isinstance(network, nn.Module) else load_onnx(network)
+        return Instance(model, property_of_arrays((low, high), unsafe, model.n_out))
+
+    return load
+
+
+def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
+    with ledger.phase("load"):
+        problem, model = _load(task, ledger)
+    if not problem.property.clauses:
+        return ledger.conclude(Verdict.UNSAT)
+    arena = Arena.of(problem, model, device)
+    with ledger.phase("attack"):
+        witness = _falsify(task, arena, ledger.clock)
+    if witness is not None:
+        return ledger.conclude(Verdict.SAT, counterexample=witness)
+    with ledger.phase("root"):
+        found = _bound(task, _moved(problem, device), ledger)
+    if found.closed:
+        return ledger.conclude(Verdict.UNSAT)
+    with ledger.phase("attack"):
+        witness = _refine(task, arena, found, ledger.clock)
+    if witness is not None:
+        return ledger.conclude(Verdict.SAT, counterexample=witness)
+    if ledger.clock.expired():
+        return ledger.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached")
+    # The search by branch and bound belongs here, as the phase "search".
+    return ledger.conclude(
+        Verdict.UNKNOWN, Reason.LIMIT, "the attack found no counterexample and the bounds did not decide the instance"
+    )
+
+
+def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
+    with ledger.phase("load"):
+        problem, model = _load(task, ledger)
+    with ledger.phase("attack"):
+        witness = _falsify(task, Arena.of(problem, model, device), ledger.clock) if problem.rows else None
+    if witness is not None:
+        return ledger.conclude(Verdict.SAT, counterexample=witness)
+    if ledger.clock.expired():
+        return ledger.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached")
+    return ledger.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the attack found no counterexample")
+
+
+def _falsify(task: Task, arena: Arena, clock: Clock) -> Counterexample | None:
+    options = task.config.falsify
+    if not options.enabled:
+        return None
+    return _falsifier(task).attack(arena, clock.within(options.seconds))
+
+
+def _refine(task: Task, arena: Arena, found: ClauseBounds, clock: Clock) -> Counterexample | None:
+    """Starts the falsifier at the points where the relaxation is worst."""
+    options = task.config.falsify
+    if not options.enabled or not found.points or clock.expired():
+        return None
+    clauses = torch.tensor(list(found.points), device=arena.device)
+    x = torch.stack(list(found.points.values())).to(arena.device, torch.float32)
+    return _falsifier(task).improve(arena, x, clauses, clock.within(options.seconds))
+
+
+def _falsifier(task: Task) -> Falsifier:
+    options = task.config.falsify
+    signed = PGD(
+        Descent(Signed(), options.steps),
+        options.samples,
+        options.restarts,
+        options.effort,
+        seed=task.seed,
+    )
+    return FirstOf((signed, replace(signed, descent=Descent(Adam(), options.steps))))
+
+
+def _bound(task: Task, problem: Problem, ledger: Ledger) -> ClauseBounds:
+    def report(worst: float) -> None:
+        ledger.lower_bound = worst
+
+    options = task.config.bounding
+    ledger.tier = "linear"
+    bounder = ClauseBounder(RootBounds(Intermediate(options.intermediate)), options.batch)
+    found = bounder.bound(problem, Until(ledger.clock), report)
+    ledger.lower_bound = found.worst
+    return found
+
+
+def _moved(problem: Problem, device: torch.device) -> Problem:
+    """The problem on another device."""
+    if device.type == "cpu":
+        return problem
+    rows = [ClauseRows(r.A.to(device), None if r.B is None else r.B.to(device), r.c.to(device)) for r in problem.rows]
+    box = problem.lower.to(device), problem.upper.to(device)
+    return replace(problem, network=problem.network.to(device), lower=box[0], upper=box[1], rows=tuple(rows))
+
+
+def _guarded(work: Callable[[Task, torch.device, Ledger], Result], task: Task, ledger: Ledger) -> Result:
+    """Runs `work` with the wanted threads and device; memory that runs out is an answer, not an error."""
+    before = torch.get_num_threads()
+    device = _device(task.device)
+    try:
+        if task.threads is not None:
+            torch.set_num_threads(task.threads)
+        ledger.device, ledger.threads = str(device), torch.get_num_threads()
+        return work(task, device, ledger)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        return ledger.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
+    finally:
+        torch.set_num_threads(before)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    # torch has no exception of its own for main memory, only for that of a GPU.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def _device(wanted: str) -> torch.device:
+    count = torch.cuda.device_count() if wanted != "cpu" else 0
+    device = torch.device(("cuda" if count else "cpu") if wanted == "auto" else wanted)
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise InputError(f"device {wanted} is not there: torch sees {count} CUDA devices")
+    return device
+
+
+def _load(task: Task, ledger: Ledger) -> tuple[Problem, Model]:
+    """The instance, checked: counts fit, and the lowered network computes what the original one does."""
+    instance = task.load()
+    model, prop = instance.model, instance.property
+    ledger.network_sha256, ledger.property_sha256 = model.sha256, instance.property_sha256
+    for warning in prop.warnings:
+        log.warning("%s", warning)
+    problem = canonicalise(model.network(), prop)
+    boxes = prop.boxes
+    if len(boxes):
+        check_against(model, problem.network, boxes.lower[0], boxes.upper[0], task.seed)
+    return problem, model
+
+
+def _loader(
+    network: Source,
+    prop: str | PathLike[str] | None,
+    box: tuple[Numbers | None, Numbers | None],
+    unsafe: Unsafe | None,
+) -> Loader:
+    lower, upper = box
+    if prop is not None and lower is None and upper is None and not unsafe:
+        if isinstance(network, nn.Module):
+            raise InputError("a torch module needs a box and unsafe outputs, not a VNN-LIB file")
+        return from_files(network, prop)
+    if prop is not None or lower is None or upper is None or unsafe is None:
+        raise InputError("give either a VNN-LIB file, or lower, upper and unsafe")
+    return from_arrays(network, lower, upper, unsafe)
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a property's file as it lies there, compressed or not."""
+    found = path if path.exists() else path.with_name(path.name + ".gz")
+    return hashlib.sha256(found.read_bytes()).hexdigest()
