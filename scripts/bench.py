@@ -1,0 +1,238 @@
+"""Speed of the bounding loops against the raw network: `make bench`.
+
+The unit is one forward pass plus one backward pass with respect to the input of the torch module, in float32, at the
+same batch and with the same threads.  Every figure is the median of alternating rounds, so that a change of the
+machine's mood hits both sides.  Networks come from the benchmark families beside the repository if they are there,
+else from properties/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from verifier.bounding.active_set import ActiveSet, Additions
+from verifier.bounding.alpha_crown import SlopeDual
+from verifier.bounding.ascent import Ascent, Climb, Dual, Steps
+from verifier.bounding.base import Objective, Region, Until
+from verifier.bounding.big_m import Start
+from verifier.bounding.intermediate import RootBounds
+from verifier.bounding.lagrangian import Lagrangian
+from verifier.bounding.linear import Linear
+from verifier.bounding.oracle import Average, Masks, Oracle
+from verifier.bounding.saddle_point import Caps, Saddle
+from verifier.bounding.sweep import Sweep
+from verifier.network.convert import to_graph_module
+from verifier.network.network import Network
+from verifier.network.onnx import load_onnx
+from verifier.property.vnnlib import load_property
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared" / "benchmarks"
+STEPS = Steps(1e-3, 1e-4)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A network with the worst row of a property, as `batch` equal subproblems in float32."""
+
+    name: str
+    module: torch.nn.Module
+    input_shape: tuple[int, ...]
+    net: Network
+    region: Region
+    objective: Objective
+
+    @classmethod
+    def load(cls, name: str, network: Path, prop: Path, batch: int) -> Case:
+        model, unsafe = load_onnx(network), load_property(prop)
+        net = model.network()
+        box = [torch.from_numpy(side[:1]) for side in (unsafe.boxes.lower, unsafe.boxes.upper)]
+        region = RootBounds().region(net, box[0], box[1], Until())
+        rows = torch.from_numpy(np.concatenate([clause.rows.A for clause in unsafe.clauses]))
+        objective = Objective(len(net.layers), rows.unsqueeze(0))
+        worst = int(Linear().bound(net, region, objective, Until()).lower.argmin())
+        kinks = Sweep.prepare(net, region, objective.layer).kinks
+        region = replace(region, kinks=tuple(k.index for k in kinks))
+        return cls(
+            f"{name} ({sum(len(k.index) for k in kinks)} of {net.relus} neurons ambiguous)",
+            to_graph_module(model.proto),
+            model.input_shape,
+            net.to(dtype=torch.float32),
+            _single(region, batch),
+            Objective(objective.layer, rows[worst].float().reshape(1, 1, -1)),
+        )
+
+    @property
+    def batch(self) -> int:
+        return self.region.count
+
+    def unit(self) -> None:
+        """Forward and backward of the torch module on the whole batch."""
+        x = torch.rand(self.batch, *self.input_shape[1:], requires_grad=True)
+        self.module(x).sum().backward()
+
+
+def _single(region: Region, batch: int) -> Region:
+    """The region repeated, in float32."""
+
+    def repeated(values: torch.Tensor) -> torch.Tensor:
+        return values.float().repeat(batch, 1)
+
+    return replace(
+        region,
+        lower=repeated(region.lower),
+        upper=repeated(region.upper),
+        l_hat=tuple(map(repeated, region.l_hat)),
+        u_hat=tuple(map(repeated, region.u_hat)),
+    )
+
+
+def loops(case: Case) -> dict[str, Callable[[], None]]:
+    """One iteration of each solver, state carried over."""
+    sweep = Sweep.prepare(case.net, case.region, case.objective.layer)
+    slopes, plain = SlopeDual(sweep, case.objective), Lagrangian(sweep, case.objective)
+    start = Start.LINEAR.point(plain)
+    found: dict[str, Callable[[], None]] = {
+        "alpha_crown": _iteration(slopes, slopes.start()),
+        "big_m": _iteration(plain, start),
+    }
+    average = Average()
+    at = plain.evaluate(start)
+    average.add(plain.primal(at)[0], at.z)
+    everyone = torch.arange(case.batch)
+    for masks in Masks:
+        dual = plain.with_cuts(Oracle.of(sweep, masks, 0.5).cuts(average, everyone))
+        wide = torch.nn.functional.pad(start, (0, dual.variables - start.shape[-1]))
+        found[f"active_set, 1 mask ({masks.value})"] = _iteration(dual, wide)
+    found["saddle_point"] = _frank_wolfe(plain, start)
+    return found
+
+
+def _iteration(dual: Dual, start: torch.Tensor) -> Callable[[], None]:
+    climb = Climb(dual, start, Until())
+    return lambda: climb.step(climb.record(), 1e-3, 0)
+
+
+def _frank_wolfe(dual: Lagrangian, point: torch.Tensor) -> Callable[[], None]:
+    saddle = Saddle.of(dual, point)
+    prices = saddle.start(point)
+    caps = [Caps.of(p) for p in prices]
+    primal = saddle.answer(prices, 0).vertex
+
+    def step() -> None:
+        reply = saddle.reply(primal, caps, with_cuts=True)
+        saddle.answer([p.blend(r, 0.1) for p, r in zip(prices, reply, strict=True)], 1)
+
+    return step
+
+
+def seconds(work: Callable[[], None]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def ratios(case: Case, rounds: int) -> None:
+    """Print the cost of one iteration in units, and what it adds to the peak memory."""
+    work = loops(case)
+    case.unit()
+    times: dict[str, list[float]] = {name: [] for name in ("unit", *work)}
+    for _ in range(rounds):
+        times["unit"].append(seconds(case.unit))
+        for name, step in work.items():
+            times[name].append(seconds(step))
+    unit = statistics.median(times["unit"])
+    print(f"\n{case.name}, batch {case.batch}: unit {1000 * unit:.1f} ms")
+    print(f"  {'one iteration of':34s} {'units':>6s} {'ms':>8s}")
+    for name in work:
+        middle = statistics.median(times[name])
+        print(f"  {name:34s} {middle / unit:6.2f} {1000 * middle:8.1f}")
+
+
+def memory(width: int, masks: int, iterations: int) -> None:
+    """Peak memory of Active Set with 1..masks masks and of Saddle Point on two hidden layers of `width` units."""
+    from multiprocessing import get_context
+
+    print(f"\npeak memory above the network itself, two hidden layers of {width} units, one objective")
+    context = get_context("spawn")
+    for method, count in [
+        *(("active_set", m) for m in range(1, masks + 1)),
+        ("saddle_point", iterations),
+        ("saddle_point", 4 * iterations),
+    ]:
+        with context.Pool(1) as pool:
+            used = pool.apply(_peak, (width, method, count))
+        what = f"{count} masks" if method == "active_set" else f"{count} iterations"
+        print(f"  {method:14s} {what:16s} {used:8.0f} MB")
+
+
+def _peak(width: int, method: str, count: int) -> float:
+    """Megabytes that one call adds, measured in a process of its own."""
+    from verifier.bounding.saddle_point import SaddlePoint
+    from verifier.network.network import Affine
+    from verifier.operators import Dense
+
+    generator = torch.Generator().manual_seed(0)
+
+    def layer(source: int, rows: int, columns: int) -> Affine:
+        weight = torch.randn(rows, columns, generator=generator) / columns**0.5
+        return Affine(f"layer{source + 1}", (rows,), ((source, Dense(weight)),), torch.zeros(rows), torch.zeros(rows))
+
+    net = Network((784,), (layer(0, width, 784), layer(1, width, width)), layer(2, 1, width))
+    x = torch.rand(1, 784, generator=generator)
+    region = RootBounds().region(net, x - 0.01, x + 0.01, Until(memory_bytes=256 * 2**20))
+    objective = Objective(3, torch.ones(1, 1, 1))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    few = Ascent(2, STEPS)
+    if method == "active_set":
+        ActiveSet(Ascent(count + 2, STEPS), few, Additions(count, count, count)).bound(net, region, objective, Until())
+    else:
+        start = ActiveSet(Ascent(0, STEPS), few, Additions(most=0))
+        SaddlePoint(count, initial=start, primal_start=few).bound(net, region, objective, Until())
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def cases(batch: int) -> list[Case]:
+    """Base, Deep and a fully connected network, or what the clone brings along."""
+    if not SHARED.is_dir():
+        folder = ROOT / "properties"
+        lines = [line.split(",") for line in (folder / "instances.csv").read_text().split()]
+        chosen = {line[0]: line[1] for line in reversed(lines)}
+        return [Case.load(net, folder / net, folder / prop, batch) for net, prop in list(chosen.items())[:2]]
+    found = []
+    for name, family, network, key in (
+        ("Base", "oval21", "onnx/cifar_base_kw.onnx", "base_kw-img8194"),
+        ("Deep", "oval21", "onnx/cifar_deep_kw.onnx", "deep_kw-img4325"),
+        ("mnist_fc 256x4", "mnist_fc", "onnx/mnist-net_256x4.onnx", "prop_0_0.03"),
+    ):
+        folder = SHARED / family
+        prop = next(p for p in sorted((folder / "vnnlib").iterdir()) if key in p.name)
+        found.append(Case.load(name, folder / network, prop, batch))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batch", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--memory", type=int, metavar="WIDTH", help="also the memory experiment at this width")
+    options = parser.parse_args()
+    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    for case in cases(options.batch):
+        ratios(case, options.rounds)
+    if options.memory:
+        memory(options.memory, 7, 10)
+
+
+if __name__ == "__main__":
+    main()
