@@ -1,0 +1,61 @@
+# make demo    sets everything up and decides a few bundled instances
+# make test    the fast tests;  make test-all  the slow ones too
+# make lint    format, rules, types
+# make bench   timings
+# make clean   removes what the other targets made
+#
+# Another interpreter: make PYTHON=python3.12 demo.  Another package index: PIP_ARGS="--index-url ...".
+
+PYTHON ?= python3
+PIP_ARGS ?=
+TORCH ?= torch==2.13.0
+ONNX2TORCH ?= onnx2torch==1.5.15
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet $(PIP_ARGS)
+READY := $(VENV)/.ready
+
+.PHONY: help install demo test test-all lint format bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+install: $(READY)
+
+# torch comes first and alone, so that nothing below can choose or exchange it.  onnx2torch comes without its
+# dependencies: it wants torchvision, which brings a torch of its own; we need neither (see pyproject.toml).
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) "$(TORCH)"
+	$(BIN)/python -c "import torch; print(f'torch=={torch.__version__}')" > $(VENV)/constraints.txt
+	$(PIP) --constraint $(VENV)/constraints.txt -e ".[dev]"
+	$(PIP) --no-deps "$(ONNX2TORCH)"
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python scripts/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+test-all: $(READY)
+	$(BIN)/python -m pytest -m ""
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)
+	@test -f scripts/bench.py || { echo "scripts/bench.py is not there yet"; exit 1; }
+	$(BIN)/python scripts/bench.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
