@@ -53,7 +53,6 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 bench: $(READY)
-	@test -f scripts/bench.py || { echo "scripts/bench.py is not there yet"; exit 1; }
 	$(BIN)/python scripts/bench.py
 
 clean:

@@ -152,8 +152,13 @@ INSTANCES = (
     Instance("fc_darker_1445", "digits_fc", darker(1445, 0.13, 1.5), "unsat", "linear input row makes it robust"),
     Instance("fc_patch_1441", "digits_fc", patch(1441, 0.3), "unsat", "48 of 64 inputs are points; needs branching"),
     Instance(
-        "fc_minimal_1437", "digits_fc", minimal(1437, 0.15, 0), "unsat", "conjunction of 9 rows; each alone can hold"
+        "fc_joint_1440",
+        "digits_fc",
+        minimal(1440, 0.12, 7),
+        "unsat",
+        "9 rows, each can hold; one LP over all proves it",
     ),
+    Instance("fc_minimal_1440", "digits_fc", minimal(1440, 0.15, 7), "unsat", "9 rows, each can hold; needs branching"),
     Instance(
         "fc_minimal_1441", "digits_fc", minimal(1441, 0.15, 1), "sat", "conjunction of 9 rows that can hold together"
     ),

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("sklearn", reason="the images come from scikit-learn's digits")
 
 import make_properties as maker
+from exact_network import Rows
 from exact_onnx import load_dag
 from property_instances import INSTANCES, Instance
 from property_text import Clause, clauses
@@ -150,7 +151,7 @@ def test_the_two_tables_agree() -> None:
 def test_the_instances_cover_what_they_should() -> None:
     notes = [v["note"] for v in expected()]
     assert len(INSTANCES) == len(notes)
-    for bound, least in (("interval", 1), ("crown", 4), ("branching", 8)):
+    for bound, least in (("interval", 1), ("crown", 4), ("planet lp", 1), ("branching", 8)):
         assert sum(note.endswith(f"needs {bound}") for note in notes) >= least
     problems = [problem(i) for i in INSTANCES]
     assert any(len(p) == 1 and len(p[0].rows.c) > 2 for p in problems)  # conjunction
@@ -158,6 +159,18 @@ def test_the_instances_cover_what_they_should() -> None:
     assert any(len(p) > 1 and len(p[0].rows.c) > 1 for p in problems)  # or of ands
     assert any(c.rows.B is not None and not c.rows.A[-1].all() for p in problems for c in p)  # input row
     assert {i.version for i in INSTANCES} == {1, 2}
+
+
+@pytest.mark.parametrize("name", ["fc_joint_1440", "fc_minimal_1440", "pendulum_decrease"])
+def test_the_safe_conjunctions_need_all_their_rows(name: str) -> None:
+    """Each row on its own can hold, so a verifier that looks at single rows cannot prove them."""
+    instance = next(i for i in INSTANCES if i.name == name)
+    dag = load_dag(FOLDER / maker.paths(instance)[0])
+    (clause,) = problem(instance)
+    for i in range(len(clause.rows.c)):
+        row = Rows(clause.rows.A[i : i + 1], clause.rows.c[i : i + 1])
+        x = maker.descend(dag, Clause(*clause.box, row, ()), seed=0)
+        assert row.value(x, dag.forward(x)).max() < -maker.MARGIN
 
 
 # ---------------------------------------------------------------- verdicts

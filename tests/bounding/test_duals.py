@@ -296,5 +296,5 @@ def test_warm_start_goes_on_where_the_parent_stopped() -> None:
     region, objective = root(net, 7), rows(net, 7)
     for solver in (AlphaCrown(SHORT), BigM(SHORT)):
         first = solver.bound(net, region, objective, Until())
-        again = replace(solver, ascent=Ascent(0, SHORT.steps)).bound(net, region, objective, Until(), first.dual)
+        again = replace(solver, ascent=Ascent(0, SHORT.steps)).bound(net, region, objective, Until(), first.proof)
         torch.testing.assert_close(again.lower, first.lower)

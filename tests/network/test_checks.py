@@ -43,8 +43,11 @@ def test_a_lost_neuron_is_found(model):
 def test_sizes_and_values(model):
     with pytest.raises(InputError, match="takes 3 inputs, but the box has 4"):
         check_against(model, model.network(), np.zeros(4), np.ones(4))
+    steep = ModuleModel(nn.Linear(1, 1, bias=False), (1, 1))
+    with torch.no_grad():
+        steep._module.weight.fill_(100.0)
     with pytest.raises(InputError, match="not finite"):
-        check_against(model, model.network(), np.full(3, 3e38), np.full(3, 3.2e38))
+        check_against(steep, steep.network(), np.full(1, 1e38), np.full(1, 2e38))
 
 
 def test_samples_lie_in_the_box_and_include_its_ends():

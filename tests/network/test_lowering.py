@@ -79,7 +79,7 @@ RELUS = {
     "leaky of relu": (lambda x: F.leaky_relu(F.relu(x)), 4),
     "abs of relu": (lambda x: F.relu(x).abs(), 4),
     "clip to 0..6 of relu": (lambda x: F.relu(x).clamp(0, 6), 8),
-    "leaky": (lambda x: F.leaky_relu(x), 4),
+    "leaky": (lambda x: F.leaky_relu(x, 0.25), 4),
     "abs": (torch.abs, 4),
     "clip": (lambda x: x.clamp(-1, 1), 8),
     "clip from below": (lambda x: x.clamp(min=-1), 4),
@@ -136,13 +136,17 @@ def test_bias_error_bounds_the_exact_bias(seed):
 
     def function(x):
         hidden = F.linear(x, torch.from_numpy(w1), torch.from_numpy(b1)) * torch.from_numpy(scale)
-        return F.linear(hidden.mean() + hidden, torch.from_numpy(w2), torch.from_numpy(b2)) / torch.from_numpy(divisor)
+        return F.linear(
+            hidden.mean() + hidden, torch.from_numpy(w2), torch.from_numpy(b2)
+        ) / torch.from_numpy(divisor)
 
     layer = lowered(function, (1, 3)).output
     hidden = [Fraction(float(b)) * Fraction(float(s)) for b, s in zip(b1, scale, strict=True)]
     shifted = [h + sum(hidden) / 4 for h in hidden]
     for i in range(3):
-        exact = sum(Fraction(float(w)) * h for w, h in zip(w2[i], shifted, strict=True)) + Fraction(float(b2[i]))
+        exact = sum(Fraction(float(w)) * h for w, h in zip(w2[i], shifted, strict=True)) + Fraction(
+            float(b2[i])
+        )
         exact /= Fraction(float(divisor[i]))
         distance = abs(exact - Fraction(float(layer.bias[i])))
         assert distance <= Fraction(float(layer.bias_error[i]))

@@ -28,7 +28,12 @@ def node(op: str, *inputs: str, **attributes: Any) -> Any:
 CASES: dict[str, tuple[list[Any], list[Any], dict[str, Any], int]] = {
     "gemm": ([node("Gemm", "w", "b")], [1, 4], {"w": f32(4, 3), "b": f32(3)}, 17),
     "gemm-7": ([node("Gemm", "w", "b", transB=1)], [1, 4], {"w": f32(3, 4), "b": f32(3)}, 7),
-    "gemm-alpha": ([node("Gemm", "w", "b", alpha=0.3, beta=1.7)], [1, 4], {"w": f32(4, 3), "b": f32(1, 3)}, 13),
+    "gemm-alpha": (
+        [node("Gemm", "w", "b", alpha=0.3, beta=1.7)],
+        [1, 4],
+        {"w": f32(4, 3), "b": f32(1, 3)},
+        13,
+    ),
     "gemm-beta-0": ([node("Gemm", "w", "b", alpha=0.3, beta=0.0)], [1, 4], {"w": f32(4, 3), "b": f32(3)}, 13),
     "gemm-no-bias": ([node("Gemm", "w")], [1, 4], {"w": f32(4, 3)}, 13),
     "gemm-empty-bias": ([node("Gemm", "w", "")], [1, 4], {"w": f32(4, 3)}, 13),
@@ -117,7 +122,12 @@ CASES: dict[str, tuple[list[Any], list[Any], dict[str, Any], int]] = {
     "unsqueeze-negative": ([node("Unsqueeze", "a")], [2, 3], {"a": i64(-2, -1)}, 13),
     "unsqueeze-21": ([node("Unsqueeze", "a")], [2, 3], {"a": i64(1)}, 21),
     "slice-attr": ([node("Slice", starts=[1], ends=[3], axes=[1])], [1, 5], {}, 9),
-    "slice": ([node("Slice", "s", "e", "a")], [1, 5, 4], {"s": i64(1, -3), "e": i64(99, -1), "a": i64(1, 2)}, 13),
+    "slice": (
+        [node("Slice", "s", "e", "a")],
+        [1, 5, 4],
+        {"s": i64(1, -3), "e": i64(99, -1), "a": i64(1, 2)},
+        13,
+    ),
     "slice-no-axes": ([node("Slice", "s", "e")], [3, 4], {"s": i64(1, 0), "e": i64(3, 2)}, 13),
     "slice-steps": (
         [node("Slice", "s", "e", "a", "t")],
@@ -157,7 +167,12 @@ CASES: dict[str, tuple[list[Any], list[Any], dict[str, Any], int]] = {
     "pad-reflect": ([node("Pad", "p", mode="reflect")], [1, 1, 4, 4], {"p": i64(0, 0, 1, 2, 0, 0, 2, 1)}, 13),
     "pad-edge": ([node("Pad", "p", mode="edge")], [1, 4], {"p": i64(0, 2, 0, 3)}, 13),
     "pad-wrap": ([node("Pad", "p", mode="wrap")], [1, 4], {"p": i64(0, 2, 0, 3)}, 19),
-    "where": ([make("Where", ["m", "x", "c"], ["y"])], [1, 3], {"m": np.array([True, False, True]), "c": f32(3)}, 16),
+    "where": (
+        [make("Where", ["m", "x", "c"], ["y"])],
+        [1, 3],
+        {"m": np.array([True, False, True]), "c": f32(3)},
+        16,
+    ),
     "identity": ([node("Identity")], [1, 3], {}, 19),
     "dropout-7": ([node("Dropout", ratio=0.5)], [1, 3], {}, 7),
     "dropout-13": ([node("Dropout")], [1, 3], {}, 13),
@@ -255,7 +270,12 @@ def test_conv_transpose(case, opset, build, agree):
     shape, weight, attributes = TRANSPOSED[case]
     channels = weight[1] * attributes.get("group", 1)
     agree(
-        build([node("ConvTranspose", "w", "b", **attributes)], shape, {"w": f32(*weight), "b": f32(channels)}, opset)
+        build(
+            [node("ConvTranspose", "w", "b", **attributes)],
+            shape,
+            {"w": f32(*weight), "b": f32(channels)},
+            opset,
+        )
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.oracles import assert_same, declared
 
-from verifier.property import vnnlib_scan
+from verifier.property import vnnlib_lines, vnnlib_scan
 from verifier.property.vnnlib_fast import parse_fast
 from verifier.property.vnnlib_general import parse_general
 
@@ -72,6 +72,16 @@ def test_both_readers_agree(text: str) -> None:
     assert_same(found, parse_general(text))
 
 
+@settings(max_examples=100)
+@given(texts())
+def test_plain_lines_at_the_beginning_are_read_alike(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vnnlib_lines, "MIN_LINES", 1)
+        found = parse_fast(text.encode())
+    assert found is not None
+    assert_same(found, parse_general(text))
+
+
 @settings(max_examples=30)
 @given(texts(), st.integers(30, 80))
 def test_the_cuts_between_chunks_do_not_matter(text: str, chunk: int) -> None:
@@ -120,8 +130,50 @@ BOX = declared(2, 1) + "(assert (>= X_0 0))(assert (<= X_0 1))(assert (>= X_1 0)
         "(vnnlib-version <2.0>)" + BOX,
     ],
 )
-def test_everything_else_is_left_to_the_general_reader(text: str) -> None:
+@pytest.mark.parametrize("lines", [1, 1000])
+def test_everything_else_is_left_to_the_general_reader(text: str, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vnnlib_lines, "MIN_LINES", lines)
     assert parse_fast(text.encode()) is None
+    assert parse_fast(text.replace(")(", ")\n(").encode()) is None
+
+
+PLAIN = "(assert (<= X_0 1))\n(assert (>= X_1 0))\n(assert (<= X_1 1))\n(assert (>= X_0 {}\n(assert (<= Y_0 1))\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "readable"),
+    [
+        ("0))", True),
+        ("-1.5e-3))\r", True),
+        ("0)) ; comment", True),
+        ("0 ))", True),
+        ("0)\n)", True),
+        ("0))\n; comment\n\n(assert (<= Y_0 0))", True),
+        ("0)) (assert (>= Y_0 0))", True),
+        ("0)))", False),
+        ("0)", False),
+        ("))", False),
+        ("0 0))", False),
+        ("Z))", False),
+        ("0;))", False),
+        ("0)) (declare-const Y_1 Real)", False),
+        ("0))\n(declare-const Y_1 Real)", False),
+    ],
+)
+def test_lines_that_are_not_quite_plain(line: str, readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vnnlib_lines, "MIN_LINES", 1)
+    text = declared(2, 1) + PLAIN.format(line)
+    found = parse_fast(text.encode())
+    assert (found is not None) == readable
+    if found is not None:
+        assert_same(found, parse_general(text))
+
+
+def test_an_assert_inside_of_another_one_is_not_taken_for_a_line() -> None:
+    bounds = "".join(f"(assert (>= X_{i} 0))\n(assert (<= X_{i} 1))\n" for i in range(100))
+    text = declared(100, 1) + "(assert (or (<= Y_0 0)\n" + bounds + "))"
+    assert parse_fast(text.encode()) is None
+    assert parse_fast((declared(100, 1) + bounds + "(assert (or (<= Y_0 0)))").encode()) is not None
 
 
 def test_equal_boxes_are_stored_once() -> None:

@@ -18,6 +18,7 @@ from verifier.bounding.ascent import Ascent, Best, Climb, Steps
 from verifier.bounding.base import Bound, Bounder, Objective, Region, Until, widest
 from verifier.bounding.big_m import Start
 from verifier.bounding.lagrangian import Lagrangian
+from verifier.bounding.multipliers import proved
 from verifier.bounding.oracle import Average, Masks, Oracle
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Network
@@ -60,7 +61,7 @@ class ActiveSet(Bounder):
         found = []
         for first in range(0, objective.count, chunk):
             dual, best = self.climb(Lagrangian(sweep, objective.part(first, first + chunk)), until)
-            found.append(Bound(best.lower, dual.evaluate(best.point).x0, best.point, best.iterations))
+            found.append(proved(dual, best))
         return Bound.joined(found)
 
     def climb(self, dual: Lagrangian, until: Until) -> tuple[Lagrangian, Best]:

@@ -13,12 +13,13 @@ sweep of the minimiser:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from verifier.bounding.ascent import Ascent, Dual, Evaluation, Steps
-from verifier.bounding.base import Bound, Bounder, Objective, Region, Until, widest
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until, widest
 from verifier.bounding.sweep import Choice, Sweep, Trace
 from verifier.network.network import Network
 from verifier.shapes import Float, Int, Tensor
@@ -93,6 +94,22 @@ class SlopeDual(Dual[SlopePoint]):
         return SlopeDual(self.sweep.select(rows), self.objective.select(rows), self.split_scale)
 
 
+@dataclass(frozen=True, eq=False)
+class SlopeProof(Proof):
+    """Slopes and split multipliers at all kinks."""
+
+    point: Float[Tensor, "D S V"]
+
+    def evaluate(self, net: Network, region: Region, objective: Objective) -> Float[Tensor, "D S"]:
+        dual = SlopeDual(Sweep.prepare(net, region, objective.layer), objective)
+        point = self.point.to(region.lower.dtype).clone()
+        dual.project(point)
+        return dual.evaluate(point).lower
+
+    def joined(self, parts: Sequence[SlopeProof]) -> SlopeProof:
+        return SlopeProof(torch.cat([part.point for part in parts], dim=1))
+
+
 @dataclass(frozen=True)
 class AlphaCrown(Bounder):
     """Adam on slopes and split multipliers, from CROWN's slopes or from a parent's variables."""
@@ -105,14 +122,14 @@ class AlphaCrown(Bounder):
         region: Region,
         objective: Objective,
         until: Until,
-        warm: Float[Tensor, "D S V"] | None = None,
+        warm: SlopeProof | None = None,
     ) -> Bound:
         chunk = until.chunk(24 * widest(net, objective.layer) * region.lower.element_size() * region.count)
         sweep = Sweep.prepare(net, region, objective.layer)
         found = []
         for start in range(0, objective.count, chunk):
             dual = SlopeDual(sweep, objective.part(start, start + chunk))
-            begin = dual.start() if warm is None else warm[:, start : start + chunk]
+            begin = dual.start() if warm is None else warm.point[:, start : start + chunk]
             best = self.ascent.run(dual, begin, until)
-            found.append(Bound(best.lower, dual.evaluate(best.point).x0, best.point, best.iterations))
+            found.append(Bound(best.lower, dual.evaluate(best.point).x0, SlopeProof(best.point), best.iterations))
         return Bound.joined(found)

@@ -49,6 +49,11 @@ class Cut(ABC):
     def select(self, rows: Int[Tensor, " d"]) -> Cut:
         """The cuts of some of the regions."""
 
+    @property
+    @abstractmethod
+    def masks(self) -> tuple[Bool[Tensor, "D S *entries"], ...]:
+        """The bits, without the constants that depend on the region."""
+
 
 # ---------------------------------------------------------------- masks shared by the neurons of a group
 
@@ -115,6 +120,10 @@ class SharedCut(Cut):
 
     geometry: SharedGeometry
     kept: tuple[Float[Tensor, "D S _"], ...]
+
+    @property
+    def masks(self) -> tuple[Bool[Tensor, "D S *entries"], ...]:
+        return tuple(k > 0 for k in self.kept)
 
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
         doubled = []
@@ -207,6 +216,10 @@ class RowMaskCut(Cut):
 
     geometry: RowGeometry
     mask: Bool[Tensor, "D S a t"]
+
+    @property
+    def masks(self) -> tuple[Bool[Tensor, "D S *entries"], ...]:
+        return (self.mask,)
 
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
         return (self.geometry.weighted(values) * self.mask).sum(dim=-1)

@@ -155,6 +155,8 @@ class Climb(Generic[DualT]):
         improved = at.lower > self._best_lower
         torch.where(improved.unsqueeze(-1), self.point, self._best_point, out=self._best_point)
         torch.maximum(at.lower, self._best_lower, out=self._best_lower)
+        if self.until.watch is not None:
+            self.until.watch(self._best_lower)
         return at
 
     def step(self, at: Evaluation, size: float, t: int) -> None:

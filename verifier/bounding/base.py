@@ -7,8 +7,9 @@ of -e_i at group k gives both bounds of neuron i.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 
@@ -69,6 +70,21 @@ class Region:
             None if self.splits is None else tuple(split[rows] for split in self.splits),
         )
 
+    def to(self, dtype: torch.dtype) -> Region:
+        """The same region in another precision; in float32 its bounds are no longer rigorous."""
+
+        def moved(values: Tensor) -> Tensor:
+            return values.to(dtype)
+
+        return replace(
+            self,
+            lower=moved(self.lower),
+            upper=moved(self.upper),
+            l_hat=tuple(map(moved, self.l_hat)),
+            u_hat=tuple(map(moved, self.u_hat)),
+            radius=None if self.radius is None else moved(self.radius),
+        )
+
     def ambiguous(self, k: int) -> Tensor:
         """Which neurons of group k have a kink inside of their bounds, per box."""
         return (self.l_hat[k - 1] < 0) & (self.u_hat[k - 1] > 0)
@@ -101,6 +117,15 @@ class Objective:
             None if self.constant is None else self.constant[rows],
         )
 
+    def to(self, dtype: torch.dtype) -> Objective:
+        """The same objectives in another precision."""
+        return Objective(
+            self.layer,
+            self.coefficients.to(dtype),
+            None if self.inputs is None else self.inputs.to(dtype),
+            None if self.constant is None else self.constant.to(dtype),
+        )
+
     def part(self, start: int, stop: int) -> Objective:
         """The objectives from `start` up to `stop`."""
         return Objective(
@@ -109,6 +134,24 @@ class Objective:
             None if self.inputs is None else self.inputs[:, start:stop],
             None if self.constant is None else self.constant[:, start:stop],
         )
+
+
+class Proof(ABC):
+    """The dual variables behind a bound: they can be evaluated again, in another precision or for a child."""
+
+    @abstractmethod
+    def evaluate(self, net: Network, region: Region, objective: Objective) -> Float[Tensor, "D S"]:
+        """The bound that the variables give; rigorous in float64.
+
+        Require: `region.kinks` is what it was when the proof was made.
+        """
+
+    @abstractmethod
+    def joined(self: ProofT, parts: Sequence[ProofT]) -> ProofT:
+        """The proofs of consecutive parts of an objective as one."""
+
+
+ProofT = TypeVar("ProofT", bound=Proof)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +163,7 @@ class Bound:
 
     lower: Float[Tensor, "D S"]
     x0: Float[Tensor, "D S n0"] | None
-    dual: Float[Tensor, "D S V"] | None = None  # the variables that prove it, for children and certificates
+    proof: Proof | None = None  # None where the bound follows from the region alone
     iterations: int = 0
 
     @classmethod
@@ -129,11 +172,11 @@ class Bound:
         if len(found) == 1:
             return found[0]
         points = [f.x0 for f in found if f.x0 is not None]
-        duals = [f.dual for f in found if f.dual is not None]
+        proofs = [f.proof for f in found if f.proof is not None]
         return cls(
             torch.cat([f.lower for f in found], dim=1),
             torch.cat(points, dim=1) if points else None,
-            torch.cat(duals, dim=1) if duals else None,
+            proofs[0].joined(proofs) if proofs else None,
             max(f.iterations for f in found),
         )
 
@@ -145,6 +188,7 @@ class Until:
     clock: Clock = field(default_factory=Clock.begin)
     memory_bytes: int = 512 * 2**20
     threshold: float | None = None  # a region whose objectives all exceed it is done
+    watch: Callable[[Tensor], None] | None = None  # hears the bounds [D, S] of every iterate
 
     def expired(self) -> bool:
         return self.clock.expired()

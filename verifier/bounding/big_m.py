@@ -17,6 +17,7 @@ from verifier.bounding.ascent import Ascent, Steps
 from verifier.bounding.base import Bound, Bounder, Objective, Region, Until, widest
 from verifier.bounding.lagrangian import Lagrangian
 from verifier.bounding.linear import Linear
+from verifier.bounding.multipliers import MultiplierProof, proved
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Network
 from verifier.shapes import Float, Tensor
@@ -49,14 +50,14 @@ class BigM(Bounder):
         region: Region,
         objective: Objective,
         until: Until,
-        warm: Float[Tensor, "D S V"] | None = None,
+        warm: MultiplierProof | None = None,
     ) -> Bound:
         chunk = until.chunk(24 * widest(net, objective.layer) * region.lower.element_size() * region.count)
         sweep = Sweep.prepare(net, region, objective.layer)
         found = []
         for first in range(0, objective.count, chunk):
             dual = Lagrangian(sweep, objective.part(first, first + chunk))
-            start = self.start.point(dual) if warm is None else warm[:, first : first + chunk]
+            start = self.start.point(dual) if warm is None else warm.point[:, first : first + chunk]
             best = self.ascent.run(dual, start, until)
-            found.append(Bound(best.lower, dual.evaluate(best.point).x0, best.point, best.iterations))
+            found.append(proved(dual, best))
         return Bound.joined(found)

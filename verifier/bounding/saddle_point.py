@@ -286,6 +286,8 @@ class SaddlePoint(Bounder):
             now = saddle.answer(prices, t + 1)
             x0 = torch.where((now.lower > best).unsqueeze(-1), now.vertex.x0, x0)
             best = torch.maximum(best, now.lower)
+            if until.watch is not None:
+                until.watch(best)
         return Bound(best, x0, None, begin.iterations + self.iterations)
 
     def _descend(self, saddle: Saddle, start: Primal, caps: list[Caps], until: Until) -> Primal:

@@ -36,6 +36,9 @@ def normalise(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Normalise
     """
     graph = _working_copy(_modern(model), input_shape)
     graph.nodes = live_nodes(graph.nodes, graph.output)
+    for node in graph.nodes:
+        if node.domain not in {"", "ai.onnx"}:
+            raise unsupported(node, f"it belongs to the domain '{node.domain}'")
     fold(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
     _rewrite(graph)
@@ -98,8 +101,6 @@ def _rewrite(graph: Graph) -> None:
     for node in graph.nodes:
         for i, name in enumerate(node.input):
             node.input[i] = aliases.get(name, name)
-        if node.domain not in {"", "ai.onnx"}:
-            raise unsupported(node, f"it belongs to the domain '{node.domain}'")
         if node.op_type not in REWRITERS:
             raise unsupported(node, "it is not piecewise linear, or not known")
         try:

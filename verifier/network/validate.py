@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,17 @@ def parsed(path: Path, data: bytes) -> onnx.ModelProto:
         raise InputError("is not a valid ONNX file: its bytes cannot be decoded", path) from error
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise InputError("is not a valid ONNX file: it holds no graph", path)
+    if not all(isinstance(name, str) for name in _names(model.graph)):  # protobuf then hands out bytes
+        raise InputError("is not a valid ONNX file: a name in it is not UTF-8", path)
     return model
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[object]:
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        yield value.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
 
 
 def single_input_output(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, onnx.ValueInfoProto]:

@@ -163,11 +163,11 @@ def read_decimals(text: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Ints,
     point = np.minimum(points[np.searchsorted(points, begin)], stops)
     wholes = point - begin
     places = np.maximum(stops - point - 1, 0)
-    whole, good = _digits(text, begin, wholes)
+    whole, good = digits(text, begin, wholes)
     mantissa = whole * _INTEGER_TENS[np.minimum(places, 18)]
     for k in range(0, min(int(places.max(initial=0)), 18), 8):
         count = np.clip(places - k, 0, 8)
-        value, fine = _digits(text, point + 1 + k, count)
+        value, fine = digits(text, point + 1 + k, count)
         mantissa += value * _INTEGER_TENS[np.clip(places - k - 8, 0, 18)]
         good &= fine
     good &= (wholes <= 8) & (places <= 18) & ((whole == 0) | (wholes + places <= 18)) & (wholes + places > 0)
@@ -182,7 +182,7 @@ def eight_bytes(text: Bytes, starts: Ints) -> NDArray[np.uint64]:
     return rows.view("<u8")[:, 0]
 
 
-def _digits(text: Bytes, starts: Ints, counts: Ints) -> tuple[Ints, Bools]:
+def digits(text: Bytes, starts: Ints, counts: Ints) -> tuple[Ints, Bools]:
     """Numbers of up to eight digits, and whether all their characters are digits; wrong for longer ones.
 
     All eight characters are handled at once: zeros are shifted in from the front, then neighbouring digits are joined

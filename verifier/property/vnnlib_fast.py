@@ -18,6 +18,7 @@ from verifier.property.clauses import LOWER, MAX_BOX_NUMBERS, MAX_ROW_NUMBERS, U
 from verifier.property.formula import MINUS_ONE, ONE
 from verifier.property.numbers import Bools, Doubles, Ints, rational
 from verifier.property.property import Boxes, Clause, ExactRow, Property, Rows
+from verifier.property.vnnlib_lines import scan_lines
 from verifier.property.vnnlib_scan import INPUT, NUMBER, OUTPUT, Indices, Scan, SmallInts, Triples, scan
 
 _CASE = re.compile(rb"\(&t+\)|t")
@@ -25,9 +26,12 @@ _CASE = re.compile(rb"\(&t+\)|t")
 
 def parse_fast(data: bytes) -> Property | None:
     """The property, or None if the text is not of the common form."""
-    found = scan(data)
+    head = scan_lines(data)
+    found = scan(data if head is None else data[head[1] :])
     if found is None:
         return None
+    if head is not None:
+        found = Scan.joined([head[0], found])
     layout = _layout(found.letters)
     counts = _counts(*found.declared)
     if layout is None or counts is None:

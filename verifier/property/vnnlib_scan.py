@@ -47,7 +47,7 @@ Indices = NDArray[np.int32]
 Packed = NDArray[np.uint64]
 
 
-def _packed(word: bytes) -> np.uint64:
+def packed(word: bytes) -> np.uint64:
     value: np.uint64 = np.uint64(int.from_bytes(word, byteorder="little"))
     return value
 
@@ -83,23 +83,24 @@ class Scan:
     declared: tuple[SmallInts, Indices]
     triples: Triples
 
+    @staticmethod
+    def joined(parts: list[Scan]) -> Scan:
+        kinds, indices = (np.concatenate([part.declared[k] for part in parts]) for k in (0, 1))
+        triples = Triples.joined([part.triples for part in parts])
+        return Scan(b"".join(part.letters for part in parts), (kinds, indices), triples)
+
 
 def scan(data: bytes) -> Scan | None:
     """Splits a file; None if it holds anything that the letters above cannot express."""
     if b";" in data:
         data = _COMMENT.sub(b"", data)
-    letters, kinds, indices, triples = [], [], [], []
+    parts = []
     for chunk in _chunks(data):
         found = _scan_chunk(chunk)
         if found is None:
             return None
-        letters.append(found.letters)
-        kinds.append(found.declared[0])
-        indices.append(found.declared[1])
-        triples.append(found.triples)
-    if not letters:
-        return None
-    return Scan(b"".join(letters), (np.concatenate(kinds), np.concatenate(indices)), Triples.joined(triples))
+        parts.append(found)
+    return Scan.joined(parts) if parts else None
 
 
 def _chunks(data: bytes) -> Iterator[bytes]:
@@ -131,8 +132,8 @@ def _scan_chunk(chunk: bytes) -> Scan | None:
         return None
     at = np.flatnonzero(is_triple)
     head = at + 1  # the word after '('; its two successors follow
-    key = _first_eight(text, begin[head], end[head] - begin[head])
-    declaration = key == _packed(b"declare-")
+    key = first_eight(text, begin[head], end[head] - begin[head])
+    declaration = key == packed(b"declare-")
     letters[at] = np.where(declaration, np.uint8(ord("d")), np.uint8(ord("t")))
     declared = _declarations(text, begin, end, head[declaration])
     if declaration.any():
@@ -155,7 +156,7 @@ def _tokens(kind_of: Bytes) -> tuple[Ints, Ints, Bytes]:
     return begin, np.flatnonzero(last) + 1, kind_of[begin]
 
 
-def _first_eight(text: Bytes, begin: Ints, length: Ints) -> Packed:
+def first_eight(text: Bytes, begin: Ints, length: Ints) -> Packed:
     """Words as numbers: their first eight characters."""
     return eight_bytes(text, begin) & _MASKS[np.minimum(length, 8)]
 
@@ -163,29 +164,29 @@ def _first_eight(text: Bytes, begin: Ints, length: Ints) -> Packed:
 def _loose_letters(text: Bytes, begin: Ints, end: Ints) -> Bytes:
     """The letters of words that belong to no triple; 0 for a word that is unknown."""
     letters = np.zeros(len(begin), np.uint8)
-    key = _first_eight(text, begin, end - begin)
+    key = first_eight(text, begin, end - begin)
     for name, letter in ((b"assert", "s"), (b"and", "&"), (b"or", "|")):
-        letters[key == _packed(name)] = ord(letter)
+        letters[key == packed(name)] = ord(letter)
     return letters
 
 
 def _declarations(text: Bytes, begin: Ints, end: Ints, head: Ints) -> tuple[SmallInts, Indices] | None:
     """Kind and index of `(declare-const X_0 Real)`; None for any other form."""
     length = end[head] - begin[head]
-    rest = _first_eight(text, begin[head] + 8, length - 8)
-    real = _first_eight(text, begin[head + 2], end[head + 2] - begin[head + 2])
+    rest = first_eight(text, begin[head] + 8, length - 8)
+    real = first_eight(text, begin[head + 2], end[head + 2] - begin[head + 2])
     side, index, good = _variables(text, begin[head + 1], end[head + 1])
-    fine = good & (side != NUMBER) & (length == 13) & (rest == _packed(b"const")) & (real == _packed(b"Real"))
+    fine = good & (side != NUMBER) & (length == 13) & (rest == packed(b"const")) & (real == packed(b"Real"))
     return (side, index) if fine.all() else None
 
 
 def _comparisons(text: Bytes, begin: Ints, end: Ints, head: Ints, operator: Packed) -> Triples | None:
     """The triples that are no declarations; None unless each compares a variable by <= or >=."""
-    upper = operator == _packed(b"<=")
+    upper = operator == packed(b"<=")
     left, left_index, left_good = _variables(text, begin[head + 1], end[head + 1])
     right, right_index, right_good = _variables(text, begin[head + 2], end[head + 2])
     left_number, right_number = left == NUMBER, right == NUMBER
-    bad = ~(left_good & right_good & (upper | (operator == _packed(b">=")))) | (left_number & right_number)
+    bad = ~(left_good & right_good & (upper | (operator == packed(b">=")))) | (left_number & right_number)
     if bad.any():
         return None
     size = len(head)
@@ -193,7 +194,7 @@ def _comparisons(text: Bytes, begin: Ints, end: Ints, head: Ints, operator: Pack
     low, high = np.zeros(size), np.zeros(size)
     rows = np.flatnonzero(left_number | right_number)
     word = head[rows] + np.where(left_number[rows], 1, 2)
-    values = _numbers(text, begin[word], end[word])
+    values = read_numbers(text, begin[word], end[word])
     if values is None:
         return None
     mantissa[rows], places[rows], low[rows], high[rows] = values
@@ -222,7 +223,7 @@ def _variables(text: Bytes, begin: Ints, end: Ints) -> tuple[SmallInts, Indices,
     return side, index, good
 
 
-def _numbers(text: Bytes, begin: Ints, end: Ints) -> tuple[Ints, Ints, Doubles, Doubles] | None:
+def read_numbers(text: Bytes, begin: Ints, end: Ints) -> tuple[Ints, Ints, Doubles, Doubles] | None:
     """Mantissa, places and the enclosing float64 values of literals; None if some word is no such number."""
     mantissa, places, read = read_decimals(text, begin, end - begin)
     low, high = np.zeros(len(begin)), np.zeros(len(begin))

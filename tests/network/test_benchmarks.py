@@ -1,0 +1,93 @@
+"""Every network of the public families loads, lowers and agrees with onnxruntime; the count is part of the test."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from verifier.errors import UnsupportedOperator
+from verifier.network.checks import check_against
+from verifier.network.onnx import load_onnx
+from verifier.property.vnnlib import load_property
+
+LOWERED = {
+    "acasxu": 45,
+    "cersyve": 9,
+    "cifar10_resnet": 2,
+    "collins_rul_cnn": 3,
+    "cora": 3,
+    "eran_mnist": 1,
+    "linearizenn": 10,
+    "malbeware": 2,
+    "marabou_cifar10": 3,
+    "mnist_fc": 3,
+    "oval21": 3,
+    "oval21_2021": 3,
+    "oval_paper": 6,
+    "reach_prob_density": 3,
+    "relusplitter": 21,
+    "rl_benchmarks": 3,
+    "safenlp": 2,
+    "sat_relu": 74,
+    "sri_resnet_a": 1,
+    "sri_resnet_b": 1,
+    "test": 5,
+    "tllverifybench": 24,
+    "verivital": 2,
+    "vnnlib2_samples": 2,
+}
+REFUSED = {"dist_shift": ("Sigmoid_6", "Sigmoid"), "lsnc_relu": ("/lyapunov/Mul", "Mul")}
+SLOW = {"tllverifybench"}
+
+
+def box_of(folder: Path, network: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The input box of the network's first property, or the unit box if it has none of its own."""
+    name = network.name.removesuffix(".gz")
+    if (folder / "instances.csv").exists() and folder.name != "vnnlib2_samples":
+        for row in csv.reader((folder / "instances.csv").read_text().splitlines()):
+            if row[0].endswith("/" + name):
+                boxes = load_property(folder / row[1]).boxes
+                return np.asarray(boxes.lower[0]), np.asarray(boxes.upper[0])
+    return np.zeros(size), np.ones(size)
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(f, marks=[pytest.mark.slow] if f in SLOW else []) for f in LOWERED]
+)
+def test_family(family, benchmarks):
+    files = sorted((benchmarks / family / "onnx").iterdir())
+    assert len(files) == LOWERED[family]
+    for path in files:
+        model = load_onnx(path)
+        network = model.network()
+        lower, upper = box_of(benchmarks / family, path, network.n_in)
+        check_against(model, network, lower, upper, seed=0, count=6)
+
+
+def test_every_family_is_listed(benchmarks):
+    found = {folder.parent.name for folder in benchmarks.glob("*/onnx")}
+    assert found == {*LOWERED, *REFUSED}
+    assert sum(LOWERED.values()) == 231
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_families_with_other_functions_are_refused(family, benchmarks):
+    (path,) = (benchmarks / family / "onnx").iterdir()
+    with pytest.raises(UnsupportedOperator) as caught:
+        load_onnx(path).network()
+    assert (caught.value.node, caught.value.op_type) == REFUSED[family]
+
+
+RELUS = {"base": 3172, "wide": 6244, "deep": 6756}
+
+
+@pytest.mark.parametrize("name", RELUS)
+def test_relu_counts(name, benchmarks):
+    (path,) = (benchmarks / "oval21" / "onnx").glob(f"*{name}*")
+    network = load_onnx(path).network()
+    assert network.relus == RELUS[name]
+    kinds = {type(term).__name__ for layer in network.layers for _, term in layer.terms}
+    assert kinds == {"Conv", "Dense"}
