@@ -101,7 +101,7 @@ def test_the_text_and_the_clauses_mean_the_same(instance: Instance) -> None:
         width = rng.choice([0.1, 1.0]) * (clause.upper - clause.lower)
         x = maker.inside(clause, clause.lower + width * rng.random(len(width)))
         rows = clause.rows
-        y = rng.normal(size=rows.A.shape[1])
+        y = rng.normal(size=rows.A.shape[1:])
         if rng.random() < 0.6:  # somewhere near the middle of where all rows of this clause hold
             right = rows.c if rows.B is None else rows.c - rows.B @ x
             y = np.linalg.lstsq(rows.A, right - 0.02, rcond=None)[0] + 1e-3 * y

@@ -1,4 +1,4 @@
-"""One instance from its files to its result: load, check, falsify, bound.
+"""One instance from its files to its result: load, check, falsify, bound, search.
 
 `verify` and `bounds` are the entry points for Python; the command line calls `decide` and `attack` with a ledger of
 its own.  All of them take the same path.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -18,9 +19,9 @@ from torch import nn
 
 from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
-from verifier.bounding.intermediate import Intermediate, RootBounds
+from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
-from verifier.config import Config, load_config
+from verifier.config import Config, build_intermediate, load_config
 from verifier.errors import InputError
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
@@ -35,7 +36,10 @@ from verifier.property.vnnlib import load_property
 from verifier.result.counterexample import Counterexample
 from verifier.result.ledger import Ledger
 from verifier.result.result import Result, Setting
+from verifier.result.statistics import Statistics
 from verifier.result.verdict import Reason, Verdict
+from verifier.search.boxes import BoxSearch
+from verifier.search.engine import Policy, Progress
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +100,7 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     named = None if isinstance(network, nn.Module) else fspath(network)
     setting = Setting(named, None if prop is None else fspath(prop), timeout, resolved.resolved(), seed)
     ledger = Ledger(setting, Clock.begin(timeout))
-    task = Task(_loader(network, prop, (lower, upper), unsafe), resolved, device, threads, seed)
+    task = Task(loader(network, prop, (lower, upper), unsafe), resolved, device, threads, seed)
     return decide(task, ledger)
 
 
@@ -116,7 +120,7 @@ def bounds(
     """
     if method not in {m.value for m in Intermediate}:
         raise InputError(f"method '{method}' is unknown; there are {', '.join(m.value for m in Intermediate)}")
-    instance = _loader(network, prop, (lower, upper), ())()
+    instance = loader(network, prop, (lower, upper), ())()
     net, box = instance.model.network(), instance.property.boxes
     check_against(instance.model, net, box.lower[0], box.upper[0])
     whole = replace(net, groups=net.layers, output=net.output)
@@ -127,7 +131,7 @@ def bounds(
 
 
 def decide(task: Task, ledger: Ledger) -> Result:
-    """Decides an instance: a quick attack, then bounds.
+    """Decides an instance: a quick attack, then bounds at the root, then branch and bound.
 
     Guarantees: what the phases find out is in the ledger as soon as it is known.
     """
@@ -161,7 +165,7 @@ def from_arrays(network: Source, lower: Numbers, upper: Numbers, unsafe: Unsafe)
 
 def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
     with ledger.phase("load"):
-        problem, model = _load(task, ledger)
+        problem, model = load_problem(task, ledger)
     if not problem.property.clauses:
         return ledger.conclude(Verdict.UNSAT)
     arena = Arena.of(problem, model, device)
@@ -170,24 +174,65 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
     with ledger.phase("root"):
-        found = _bound(task, _moved(problem, device), ledger)
+        found = _bound(task, moved(problem, device), ledger)
     if found.closed:
         return ledger.conclude(Verdict.UNSAT)
     with ledger.phase("attack"):
         witness = _refine(task, arena, found, ledger.clock)
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
-    if ledger.clock.expired():
+    with ledger.phase("search"):
+        return _search(task, moved(problem, device), arena, found, ledger)
+
+
+def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, ledger: Ledger) -> Result:
+    """Branch and bound over the clauses that the root bounds left open."""
+
+    def report(progress: Progress) -> None:
+        ledger.open, ledger.tier = progress.open, "alpha_crown"
+        ledger.lower_bound = min(progress.lower, 0.0) if progress.open else ledger.lower_bound
+        ledger.statistics = Statistics(
+            progress.domains,
+            {"alpha_crown": progress.domains - progress.leaves},
+            progress.leaves,
+            progress.max_open,
+            progress.batches,
+            progress.iterations,
+        )
+
+    falsifier = _falsifier(task) if task.config.falsify.enabled else None
+    boxes = BoxSearch(_policy(task), _intermediate(task), falsifier)
+    outcome = boxes.run(problem, found, arena, ledger.clock, report)
+    report(outcome.progress)
+    if outcome.witness is not None:
+        return ledger.conclude(Verdict.SAT, counterexample=outcome.witness)
+    if outcome.reason is Reason.TIMEOUT:
         return ledger.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached")
-    # The search by branch and bound belongs here, as the phase "search".
-    return ledger.conclude(
-        Verdict.UNKNOWN, Reason.LIMIT, "the attack found no counterexample and the bounds did not decide the instance"
+    if outcome.reason is Reason.LIMIT:
+        return ledger.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the limit of domains was reached")
+    if outcome.reason is not None:
+        return ledger.conclude(Verdict.UNKNOWN, outcome.reason, "floating-point arithmetic could not decide a leaf")
+    return ledger.conclude(Verdict.UNSAT)
+
+
+def _policy(task: Task) -> Policy:
+    options = task.config.search
+    return Policy(
+        replace(Policy().root, iterations=options.root_iterations),
+        replace(Policy().ascent, iterations=options.iterations),
+        batch=options.batch,
+        memory_bytes=options.memory_mb * 2**20,
+        max_domains=options.max_domains,
     )
+
+
+def _intermediate(task: Task) -> GroupBounds:
+    return build_intermediate(task.config.bounding)
 
 
 def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
     with ledger.phase("load"):
-        problem, model = _load(task, ledger)
+        problem, model = load_problem(task, ledger)
     with ledger.phase("attack"):
         witness = _falsify(task, Arena.of(problem, model, device), ledger.clock) if problem.rows else None
     if witness is not None:
@@ -232,13 +277,13 @@ def _bound(task: Task, problem: Problem, ledger: Ledger) -> ClauseBounds:
 
     options = task.config.bounding
     ledger.tier = "linear"
-    bounder = ClauseBounder(RootBounds(Intermediate(options.intermediate)), options.batch)
+    bounder = ClauseBounder(_intermediate(task), options.batch)
     found = bounder.bound(problem, Until(ledger.clock), report)
     ledger.lower_bound = found.worst
     return found
 
 
-def _moved(problem: Problem, device: torch.device) -> Problem:
+def moved(problem: Problem, device: torch.device) -> Problem:
     """The problem on another device."""
     if device.type == "cpu":
         return problem
@@ -248,23 +293,32 @@ def _moved(problem: Problem, device: torch.device) -> Problem:
 
 
 def _guarded(work: Callable[[Task, torch.device, Ledger], Result], task: Task, ledger: Ledger) -> Result:
-    """Runs `work` with the wanted threads and device; memory that runs out is an answer, not an error."""
+    """Runs `work` on the wanted part of the machine; memory that runs out is an answer, not an error."""
+    try:
+        with machine(task, ledger) as device:
+            return work(task, device, ledger)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        return ledger.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
+
+
+@contextmanager
+def machine(task: Task, ledger: Ledger) -> Iterator[torch.device]:
+    """The wanted device; inside, torch uses the wanted number of threads."""
     before = torch.get_num_threads()
     device = _device(task.device)
     try:
         if task.threads is not None:
             torch.set_num_threads(task.threads)
         ledger.device, ledger.threads = str(device), torch.get_num_threads()
-        return work(task, device, ledger)
-    except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        return ledger.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
+        yield device
     finally:
         torch.set_num_threads(before)
 
 
-def _out_of_memory(error: Exception) -> bool:
+def out_of_memory(error: Exception) -> bool:
+    """Whether an error says that the memory did not suffice."""
     # torch has no exception of its own for main memory, only for that of a GPU.
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
@@ -277,7 +331,7 @@ def _device(wanted: str) -> torch.device:
     return device
 
 
-def _load(task: Task, ledger: Ledger) -> tuple[Problem, Model]:
+def load_problem(task: Task, ledger: Ledger) -> tuple[Problem, Model]:
     """The instance, checked: counts fit, and the lowered network computes what the original one does."""
     instance = task.load()
     model, prop = instance.model, instance.property
@@ -291,12 +345,13 @@ def _load(task: Task, ledger: Ledger) -> tuple[Problem, Model]:
     return problem, model
 
 
-def _loader(
+def loader(
     network: Source,
     prop: str | PathLike[str] | None,
     box: tuple[Numbers | None, Numbers | None],
     unsafe: Unsafe | None,
 ) -> Loader:
+    """Files or arrays, whichever is given; raises InputError for both or none."""
     lower, upper = box
     if prop is not None and lower is None and upper is None and not unsafe:
         if isinstance(network, nn.Module):

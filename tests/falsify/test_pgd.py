@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verifier.clock import Clock
+from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.pgd import PGD, Adam, Descent, Signed
 from verifier.falsify.presets import quick, thorough
@@ -266,6 +267,31 @@ def test_the_deadline_is_kept() -> None:
     assert 0.2 < time.monotonic() - begun < 1.3
 
 
+def test_the_deadline_is_kept_inside_of_a_descent() -> None:
+    arena = instances.arena(hopeless())
+    begun = time.monotonic()
+    witness, _ = Descent(steps=10**6).run(arena, torch.zeros(1, 50), torch.tensor([0]), Clock.begin(0.2))
+    assert witness is None
+    assert time.monotonic() - begun < 1.2
+
+
+def test_effort_goes_to_the_clauses_that_came_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clause 2 has the largest margin at the centre, but the lowest after a descent."""
+    rows = [{0: -1}, {0: -1}, {0: -10}, {0: -1}]
+    clauses = [(0, [instances.row(y, c)]) for y, c in zip(rows, [-2, -3, "-10.5", -4], strict=True)]
+    arena = instances.arena(instances.problem(instances.identity(1), instances.boxes([[0]], [[1]]), clauses))
+    waves = []
+    run = Descent.run
+
+    def spy(descent: Descent, arena: Arena, x: torch.Tensor, clause: torch.Tensor, until: Clock) -> object:
+        waves.append(clause.unique().tolist())
+        return run(descent, arena, x, clause, until)
+
+    monkeypatch.setattr(Descent, "run", spy)
+    assert SIGNED.attack(arena, NO_LIMIT) is None
+    assert waves == [[0, 1, 2, 3], [2]]
+
+
 def test_nothing_is_done_after_the_deadline() -> None:
     box = instances.boxes([[0]], [[1]])
     instance = instances.problem(instances.identity(1), box, [(0, [instances.row({0: 1}, 5)])])
@@ -297,6 +323,17 @@ def test_offered_points_are_refined(falsifier: PGD) -> None:
     instances.check(instance, found, [2, 2], [3, 3])
     assert falsifier.refine(instance, model, x[:1], torch.tensor([0]), NO_LIMIT) is None
     assert falsifier.refine(instance, model, x[:0], torch.tensor([0])[:0], NO_LIMIT) is None
+
+
+def test_offered_points_are_clipped_before_they_are_judged() -> None:
+    """Without any step only the clipped point itself can be the witness."""
+    box = instances.boxes([[0]], [[1]])
+    rows = [instances.row({0: 1}, 1), instances.row({0: -1}, -1)]  # y = 1
+    instance = instances.problem(instances.identity(1), box, [(0, rows)])
+    model = instances.Float32Model(instance.network)
+    still = PGD(Descent(steps=0))
+    assert still.refine(instance, model, torch.tensor([[9.0]]), torch.tensor([0]), NO_LIMIT) is not None
+    assert still.refine(instance, model, torch.tensor([[-9.0]]), torch.tensor([0]), NO_LIMIT) is None
 
 
 def test_the_second_falsifier_runs_if_the_first_finds_nothing() -> None:

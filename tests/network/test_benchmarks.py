@@ -54,9 +54,7 @@ def box_of(folder: Path, network: Path, size: int) -> tuple[np.ndarray, np.ndarr
     return np.zeros(size), np.ones(size)
 
 
-@pytest.mark.parametrize(
-    "family", [pytest.param(f, marks=[pytest.mark.slow] if f in SLOW else []) for f in LOWERED]
-)
+@pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.slow] if f in SLOW else []) for f in LOWERED])
 def test_family(family, benchmarks):
     files = sorted((benchmarks / family / "onnx").iterdir())
     assert len(files) == LOWERED[family]

@@ -53,8 +53,11 @@ def test_sizes_and_values(model):
 def test_samples_lie_in_the_box_and_include_its_ends():
     lower, upper = np.array([-1.0, 2.0, 5.0]), np.array([1.0, 2.5, 5.0])
     points = sample_box(lower, upper, seed=3, count=9)
-    assert points.shape == (9, 3) and points.dtype == np.float32
-    assert (points >= lower).all() and (points <= upper).all()
-    assert (points[0] == lower).all() and (points[1] == upper).all()
+    assert points.shape == (9, 3)
+    assert points.dtype == np.float32
+    assert (points >= lower).all()
+    assert (points <= upper).all()
+    assert (points[0] == lower).all()
+    assert (points[1] == upper).all()
     assert len(np.unique(points, axis=0)) >= 7
     assert (points == sample_box(lower, upper, seed=3, count=9)).all()

@@ -112,9 +112,7 @@ def test_in_place_functions_change_their_operand():
 
 def test_a_flatten_costs_nothing_and_scales_fold_into_weights():
     torch.manual_seed(0)
-    module = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 5)
-    ).eval()
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 5)).eval()
     network = lower(module, (1, 3, 8, 8), {})
     kinds = [[type(term).__name__ for _, term in layer.terms] for layer in network.layers]
     assert kinds == [["Conv"], ["Dense"]]
@@ -136,21 +134,63 @@ def test_bias_error_bounds_the_exact_bias(seed):
 
     def function(x):
         hidden = F.linear(x, torch.from_numpy(w1), torch.from_numpy(b1)) * torch.from_numpy(scale)
-        return F.linear(
-            hidden.mean() + hidden, torch.from_numpy(w2), torch.from_numpy(b2)
-        ) / torch.from_numpy(divisor)
+        return F.linear(hidden.mean() + hidden, torch.from_numpy(w2), torch.from_numpy(b2)) / torch.from_numpy(divisor)
 
     layer = lowered(function, (1, 3)).output
     hidden = [Fraction(float(b)) * Fraction(float(s)) for b, s in zip(b1, scale, strict=True)]
     shifted = [h + sum(hidden) / 4 for h in hidden]
     for i in range(3):
-        exact = sum(Fraction(float(w)) * h for w, h in zip(w2[i], shifted, strict=True)) + Fraction(
-            float(b2[i])
-        )
+        exact = sum(Fraction(float(w)) * h for w, h in zip(w2[i], shifted, strict=True)) + Fraction(float(b2[i]))
         exact /= Fraction(float(divisor[i]))
         distance = abs(exact - Fraction(float(layer.bias[i])))
         assert distance <= Fraction(float(layer.bias_error[i]))
         assert layer.bias_error[i] <= 1e-12
+
+
+@given(st.integers(0, 10**6))
+def test_rounding_of_a_product_alone_is_counted(seed):
+    """No addition after the product: only the product's own rounding can explain the distance."""
+    r = np.random.default_rng(seed)
+    bias, weight = r.normal(size=30).astype(np.float32), r.normal(size=(2, 30)).astype(np.float32)
+    layer = lowered(lambda x: F.linear(x + torch.from_numpy(bias), torch.from_numpy(weight)), (1, 30)).output
+    for i in range(2):
+        exact = sum(Fraction(float(w)) * Fraction(float(b)) for w, b in zip(weight[i], bias, strict=True))
+        assert abs(exact - Fraction(float(layer.bias[i]))) <= Fraction(float(layer.bias_error[i]))
+
+
+W = torch.arange(12.0).reshape(3, 4) / 7
+SPELLINGS = {
+    "1 - x": lambda x: 1 - x,
+    "x - 1": lambda x: x - 1,
+    "1 + x": lambda x: 1 + x,
+    "3 * x": lambda x: 3 * x,
+    "x / 3": lambda x: x / 3,
+    "-x": lambda x: -x,
+    "torch.sub alpha": lambda x: torch.sub(x, x.flip(1), alpha=0.5),
+    "torch.rsub": lambda x: torch.rsub(x, 2.0),
+    "torch.add alpha": lambda x: torch.add(W[0], x, alpha=2),
+    "x @ w": lambda x: x @ W.T.to(x.dtype),
+    "w @ x": lambda x: W.to(x.dtype) @ x.T,
+    "mv": lambda x: torch.mv(W.to(x.dtype), x[0]),
+    "addmm": lambda x: torch.addmm(torch.ones(3, dtype=x.dtype), x, W.T.to(x.dtype), beta=2, alpha=0.5),
+    "getitem": lambda x: x[:, [3, 0]] - x[:, None, 1],
+    "stack": lambda x: torch.stack([x, torch.ones_like(x), x.flip(1)], dim=1).sum(dim=1),
+    "expand_as": lambda x: x + torch.tensor([2.0]).expand_as(x) + x[:, :1].expand_as(x),
+    "where": lambda x: torch.where(torch.tensor([True, False, True, False]), x, 2 * x),
+    "split": lambda x: torch.split(x, [1, 3], dim=1)[1],
+    "unfold": lambda x: x.unfold(1, 2, 1).mean(dim=-1),
+    "pad": lambda x: F.pad(x, (1, 2), value=3.0),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_ways_to_write_affine_functions(name):
+    function = SPELLINGS[name]
+    network = lowered(function, (1, 4))
+    assert network.relus == 0
+    x = torch.randn(5, 1, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for point in x:
+        torch.testing.assert_close(network.forward(point[0]), function(point).reshape(-1), rtol=1e-12, atol=1e-12)
 
 
 def test_batch_norm_error_is_accounted_for():
@@ -159,7 +199,8 @@ def test_batch_norm_error_is_accounted_for():
     norm.running_mean.normal_()
     norm.running_var.uniform_(0.1, 2)
     layer = lower(norm, (1, 3), {}).output
-    assert bool((layer.bias_error > 0).all()) and bool((layer.bias_error < 1e-13).all())
+    assert bool((layer.bias_error > 0).all())
+    assert bool((layer.bias_error < 1e-13).all())
     assert layer.terms[0][1].depth >= 4  # sum, root, quotient, product
 
 
@@ -190,7 +231,8 @@ UNSUPPORTED = {
 def test_other_functions_are_refused(name):
     with pytest.raises(UnsupportedOperator) as caught:
         lowered(UNSUPPORTED[name], (1, 4))
-    assert "Relu" in caught.value.supported and "\n" not in str(caught.value)
+    assert "Relu" in caught.value.supported
+    assert "\n" not in str(caught.value)
 
 
 def test_errors_name_the_submodule():

@@ -88,7 +88,8 @@ def test_module(name):
     network = model.network()
     ends = np.full(network.n_in, 2.0)
     assert check_against(model, network, -ends, ends, count=12) <= 2e-6
-    assert model.n_in == network.n_in and model.n_out == network.n_out
+    assert model.n_in == network.n_in
+    assert model.n_out == network.n_out
 
 
 def test_the_given_module_is_not_changed():
@@ -97,7 +98,8 @@ def test_the_given_module_is_not_changed():
     model = ModuleModel(module, (1, 2, 6, 6))
     model.network()
     model.run(np.zeros(72, np.float32))
-    assert module.training and all(p.requires_grad for p in module.parameters())
+    assert module.training
+    assert all(p.requires_grad for p in module.parameters())
     assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
     assert not any(child._forward_pre_hooks for child in module.modules())
 
@@ -112,9 +114,9 @@ def test_digest_names_structure_and_weights():
 
 
 def test_bad_modules():
+    broken = nn.Linear(2, 2)
+    nn.init.constant_(broken.weight, float("nan"))
     with pytest.raises(InputError, match="not finite"):
-        broken = nn.Linear(2, 2)
-        nn.init.constant_(broken.weight, float("nan"))
         ModuleModel(broken, (1, 2))
     with pytest.raises(InputError, match="positive"):
         ModuleModel(nn.ReLU(), (1, 0))

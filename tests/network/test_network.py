@@ -60,9 +60,7 @@ def test_counts() -> None:
 def test_malformed_graphs_are_refused() -> None:
     def layer(sources: dict[int, int]) -> Affine:
         terms = tuple((j, Dense(torch.ones(2, n, dtype=torch.float64))) for j, n in sources.items())
-        return Affine(
-            "bad", (2,), terms, torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
-        )
+        return Affine("bad", (2,), terms, torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
 
     with pytest.raises(ValueError, match="comes later"):
         Network((3,), (layer({1: 2}),), layer({1: 2}))

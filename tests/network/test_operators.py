@@ -249,7 +249,8 @@ def test_conv(case, bias, opset, build, agree):
         build([node("Conv", "w", bias, **attributes)], shape, {"w": f32(*weight), "b": f32(weight[0])}, opset)
     )
     (_, term), *rest = network.output.terms
-    assert not rest and term.parameters <= 2 * np.prod(weight), "a convolution must stay a convolution"
+    assert not rest
+    assert term.parameters <= 2 * np.prod(weight), "a convolution must stay a convolution"
 
 
 TRANSPOSED = [
@@ -324,7 +325,7 @@ def test_padding_costs_no_neurons(build, agree):
     assert network.relus == 2 + 1 + 1 + 1  # one corner alone, two edges of two, one full window of four
 
 
-# -- weights in unusual places ------------------------------------------------------------------------------------------
+# -- weights in unusual places --------------------------------------------------------------------------------
 
 
 def test_weights_behind_constant_and_identity_nodes(build, agree):
@@ -369,7 +370,8 @@ def test_dead_branches_are_ignored(build, agree):
 
 def test_constant_output(build, agree):
     network = agree(build([make("Mul", ["c", "d"], ["y"])], [1, 3], {"c": f32(2), "d": f32(2)}))
-    assert network.n_out == 2 and network.relus == 0
+    assert network.n_out == 2
+    assert network.relus == 0
 
 
 def test_double_precision_model(build, agree):

@@ -55,6 +55,10 @@ class ActiveSet(Bounder):
     point: OraclePoint = OraclePoint.MINIMISER
     threshold: float = 0.5  # of shared masks
 
+    @property
+    def proves(self) -> bool:
+        return True
+
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         chunk = until.chunk(40 * widest(net, objective.layer) * region.lower.element_size() * region.count)
         sweep = Sweep.prepare(net, region, objective.layer)

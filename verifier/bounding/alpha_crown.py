@@ -71,9 +71,12 @@ class SlopeDual(Dual[SlopePoint]):
         return SlopePoint(trace.lower, trace.x0, trace)
 
     def supergradient(self, point: Float[Tensor, "D S V"], at: SlopePoint) -> Float[Tensor, "D S V"]:
-        x_hat = self.sweep.forward(at.trace, self.choices(point))
+        return self.gains(at.trace, self.sweep.forward(at.trace, self.choices(point)))
+
+    def gains(self, trace: Trace, x_hat: tuple[Float[Tensor, "D S _"], ...]) -> Float[Tensor, "D S V"]:
+        """The supergradient, given x_hat at the kinks on the way of the minimiser."""
         slopes, splits = [], []
-        for kinks, value, lam in zip(self.sweep.kinks, x_hat, at.trace.coefficients, strict=True):
+        for kinks, value, lam in zip(self.sweep.kinks, x_hat, trace.coefficients, strict=True):
             gain = torch.zeros_like(value) if lam is None else lam.clamp(min=0) * value * kinks.ambiguous
             slopes.append(gain)
             splits.append(torch.zeros_like(value) if kinks.sign is None else -kinks.sign * value)
@@ -115,6 +118,10 @@ class AlphaCrown(Bounder):
     """Adam on slopes and split multipliers, from CROWN's slopes or from a parent's variables."""
 
     ascent: Ascent = field(default_factory=lambda: Ascent(100, Steps(0.2, 0.01)))
+
+    @property
+    def proves(self) -> bool:
+        return True
 
     def bound(
         self,

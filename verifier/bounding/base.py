@@ -186,7 +186,7 @@ class Until:
     """When to stop: a deadline, a bound that is good enough, and the memory that one call may take."""
 
     clock: Clock = field(default_factory=Clock.begin)
-    memory_bytes: int = 512 * 2**20
+    memory_bytes: int = 128 * 2**20
     threshold: float | None = None  # a region whose objectives all exceed it is done
     watch: Callable[[Tensor], None] | None = None  # hears the bounds [D, S] of every iterate
 
@@ -203,6 +203,16 @@ class Bounder(ABC):
 
     A bounder is its hyper-parameters, frozen; whatever evolves is passed in and comes out.
     """
+
+    @property
+    def proves(self) -> bool:
+        """Whether its bounds carry a `proof`, so that a search in float32 can be evaluated in float64."""
+        return False
+
+    @property
+    def rigorous(self) -> bool:
+        """Whether its bounds in float64 include all rounding errors: only such a bound closes a clause."""
+        return True
 
     @abstractmethod
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:

@@ -44,6 +44,10 @@ class BigM(Bounder):
     ascent: Ascent = field(default_factory=lambda: Ascent(180, Steps(1e-2, 1e-4, linear=True)))
     start: Start = Start.LINEAR
 
+    @property
+    def proves(self) -> bool:
+        return True
+
     def bound(
         self,
         net: Network,

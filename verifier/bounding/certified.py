@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.base import Bound, Bounder, Objective, Region, Until
+from verifier.bounding.base import Bound, Bounder, Objective, Region, Until, widest
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Network
 
@@ -20,18 +20,33 @@ from verifier.network.network import Network
 class Certified(Bounder):
     """Runs another bounder in single precision and evaluates its proof in double precision.
 
-    A bounder that gives no proof (its variables are too many to keep) runs in double precision itself.
+    A bounder that gives no proof (it needs none, or its variables are too many to keep) runs in double precision
+    itself, once.
     """
 
     inner: Bounder
 
+    @property
+    def proves(self) -> bool:
+        return self.inner.proves
+
+    @property
+    def rigorous(self) -> bool:
+        return self.inner.rigorous
+
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+        if not self.inner.proves:
+            return self.inner.bound(net, region, objective, until)
         kinks = tuple(kinks.index for kinks in Sweep.prepare(net, region, objective.layer).kinks)
         region = replace(region, kinks=kinks)
-        quick = self.inner.bound(
-            net.to(dtype=torch.float32), region.to(torch.float32), objective.to(torch.float32), until
-        )
-        if quick.proof is None:
-            return self.inner.bound(net, region, objective, until)
-        lower = quick.proof.evaluate(net, region, objective)
-        return replace(quick, lower=lower, x0=None if quick.x0 is None else quick.x0.double())
+        quick_net, quick_region = net.to(dtype=torch.float32), region.to(torch.float32)
+        # The evaluation holds as many vectors as the ascent, and each takes twice the memory.
+        chunk = until.chunk(24 * widest(net, objective.layer) * region.lower.element_size() * region.count)
+        found = []
+        for start in range(0, objective.count, chunk):
+            part = objective.part(start, start + chunk)
+            quick = self.inner.bound(quick_net, quick_region, part.to(torch.float32), until)
+            assert quick.proof is not None, f"{type(self.inner).__name__} has promised a proof"
+            lower = quick.proof.evaluate(net, region, part)
+            found.append(replace(quick, lower=lower, x0=None if quick.x0 is None else quick.x0.double()))
+        return Bound.joined(found)

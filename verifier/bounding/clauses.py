@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from verifier.bounding.base import Objective, Until, widest
-from verifier.bounding.intermediate import RootBounds
+from verifier.bounding.base import Objective, Region, Until, widest
+from verifier.bounding.intermediate import GroupBounds, RootBounds
 from verifier.bounding.interval import Interval
 from verifier.bounding.linear import Linear
+from verifier.network.network import Network
 from verifier.property.canonical import Problem
 from verifier.shapes import Float, Int, Tensor
 
@@ -28,6 +29,7 @@ class ClauseBounds:
 
     lower: Float[Tensor, " clauses"]
     points: dict[int, Float[Tensor, " n0"]]  # of open clauses, at most `most` of them
+    regions: dict[int, Region]  # the bounds of boxes with open clauses (D = 1), at most `most` of them
 
     @property
     def worst(self) -> float:
@@ -47,7 +49,7 @@ class ClauseBounder:
     A clause of several rows is closed by one of them.  Combinations of rows are left to later methods.
     """
 
-    intermediate: RootBounds = field(default_factory=RootBounds)
+    intermediate: GroupBounds = field(default_factory=RootBounds)
     batch: int = 256
     most: int = 64
 
@@ -57,36 +59,38 @@ class ClauseBounder:
         """`report` hears the worst bound so far after each batch."""
         lower = problem.lower.new_full((len(problem.rows),), -torch.inf)
         points: dict[int, Tensor] = {}
+        regions: dict[int, Region] = {}
         seen = torch.inf
         boxes = torch.arange(len(problem.lower), device=lower.device)
-        for some in boxes.split(self._together(problem, until)):
+        for some in boxes.split(boxes_together(problem.network, self.batch, until)):
             if until.expired():
                 break
             table = RowsOfBoxes.of(problem, some)
-            found, x0 = self._rows(problem, some, table, until)
+            region = self.intermediate.region(problem.network, problem.lower[some], problem.upper[some], until)
+            found, x0 = self._rows(problem.network, region, table, until)
             for clause, rows in table.rows_of.items():
                 best = int(found[rows].argmax())
                 lower[clause] = found[rows][best]
                 if lower[clause] <= 0 and x0 is not None and len(points) < self.most:
                     points[clause] = x0[rows][best]
+                    box = int(some[rows[0]])
+                    regions.setdefault(box, region.select(torch.tensor([rows[0]], device=lower.device)))
                 seen = min(seen, float(lower[clause]))
             report(seen)
-        return ClauseBounds(lower, points)
+        return ClauseBounds(lower, points, regions)
 
     def _rows(
-        self, problem: Problem, boxes: Int[Tensor, " D"], table: RowsOfBoxes, until: Until
+        self, net: Network, region: Region, table: RowsOfBoxes, until: Until
     ) -> tuple[Float[Tensor, "D S"], Float[Tensor, "D S n0"] | None]:
-        net = problem.network
-        region = self.intermediate.region(net, problem.lower[boxes], problem.upper[boxes], until)
         interval = Interval().bound(net, region, table.objective, until).lower
         linear = Linear().bound(net, region, table.objective, until)
         return torch.maximum(interval, linear.lower), linear.x0
 
-    def _together(self, problem: Problem, until: Until) -> int:
-        """How many boxes fit into memory with all their bounds."""
-        net = problem.network
-        each = 8 * (16 * net.relus + 64 * widest(net, len(net.layers)))
-        return min(self.batch, until.chunk(each))
+
+def boxes_together(net: Network, most: int, until: Until) -> int:
+    """How many boxes fit into memory with all their bounds; no more than `most`."""
+    each = 8 * (16 * net.relus + 64 * widest(net, len(net.layers)))
+    return min(most, until.chunk(each))
 
 
 @dataclass(frozen=True, eq=False)

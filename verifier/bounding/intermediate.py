@@ -1,21 +1,23 @@
 """Pre-activation bounds of all groups, from the input box up.
 
 Each group first gets its interval image; neurons that stay ambiguous are then bounded by a linear sweep, and the
-better of both is kept.  A group that only reads the input needs no sweep: its interval image is exact.
+better of both is kept.  A group that only reads the input needs no sweep: its interval image is exact.  What is still
+ambiguous after that may be bounded once more, by any bounder.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 
-from verifier.bounding.base import Objective, Region, Until, unit_objectives, widest
+from verifier.bounding.base import Bounder, Objective, Region, Until, unit_objectives, widest
 from verifier.bounding.interval import interval_image
 from verifier.bounding.linear import Linear, Slope
-from verifier.bounding.sweep import Choice, Sweep
-from verifier.network.network import Network
+from verifier.bounding.sweep import Sweep
+from verifier.network.network import Affine, Network
 from verifier.shapes import Float, Int, Tensor
 
 
@@ -35,52 +37,95 @@ class Intermediate(Enum):
         return Slope.PARALLEL if self in (Intermediate.WONG_KOLTER, Intermediate.PAPER) else Slope.ADAPTIVE
 
 
-@dataclass(frozen=True)
-class RootBounds:
-    """Bounds every group of a network over a batch of boxes.
+class GroupBounds(ABC):
+    """Bounds every group of a network over a batch of boxes, one after the other.
 
-    Guarantee: valid bounds, rigorous in float64.  When the deadline passes, the remaining groups keep their interval
-    image, which is valid too.
+    Guarantee: valid bounds.  When the deadline passes, the remaining groups get looser ones, which are valid too.
+    """
+
+    def region(self, net: Network, lower: Float[Tensor, "D n0"], upper: Float[Tensor, "D n0"], until: Until) -> Region:
+        """The boxes with the bounds of all groups."""
+        region = Region(lower, upper)
+        for k in range(1, len(net.groups) + 1):
+            region = region.extended(*self.group(net, region, k, until))
+        return region
+
+    @abstractmethod
+    def group(
+        self, net: Network, region: Region, k: int, until: Until
+    ) -> tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]:
+        """The bounds of group k, given those of all groups before it."""
+
+
+@dataclass(frozen=True)
+class RootBounds(GroupBounds):
+    """Interval images and linear sweeps.
+
+    Guarantee: rigorous in float64.  When the deadline passes, the remaining groups keep their interval image.
     """
 
     method: Intermediate = Intermediate.BEST
 
-    def region(self, net: Network, lower: Float[Tensor, "D n0"], upper: Float[Tensor, "D n0"], until: Until) -> Region:
-        region = Region(lower, upper)
+    def group(
+        self, net: Network, region: Region, k: int, until: Until
+    ) -> tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]:
+        low, high = interval_image(net.groups[k - 1], region)
         slope = self.method.slope
-        for k, group in enumerate(net.groups, start=1):
-            low, high = interval_image(group, region)
-            reads_input_only = all(source == 0 for source, _ in group.terms)
-            if slope is not None and not reads_input_only and not until.expired():
-                low, high = _sharpen(net, region, k, (low, high), Linear(slope), until)
-            region = region.extended(low, high)
-        return region
+        if slope is None or _reads_input_only(net.groups[k - 1]):
+            return low, high
+        sweep, linear = None, Linear(slope)
+        for neurons in _ambiguous(low, high, until.chunk(12 * widest(net, k) * low.element_size() * region.count)):
+            if until.expired():
+                break
+            sweep = Sweep.prepare(net, region, k) if sweep is None else sweep
+            rows = Objective(k, unit_objectives(low.shape[1], neurons, low))
+            _intersect(low, high, neurons, sweep.backward(rows, linear.choices(sweep)).lower)
+        return low, high
 
 
-def _sharpen(
-    net: Network, region: Region, k: int, interval: tuple[Tensor, Tensor], linear: Linear, until: Until
-) -> tuple[Tensor, Tensor]:
-    """The better of the interval image and a linear sweep, for neurons that are ambiguous in some box."""
-    low, high = interval
+@dataclass(frozen=True)
+class Sharpened(GroupBounds):
+    """Other bounds first; then every neuron that is still ambiguous in some box is bounded from both sides.
+
+    Bounds wrap bounds, so several bounders can follow each other, the dearer ones with less left to do.
+
+    requires:   a bounder that is `rigorous`; an iterative one is faster inside of `Certified`
+    guarantees: never looser than `base`, given the same bounds of earlier groups; rigorous in float64.  When the
+                deadline passes, what `base` found stays
+    """
+
+    base: GroupBounds
+    bounder: Bounder
+
+    def group(
+        self, net: Network, region: Region, k: int, until: Until
+    ) -> tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]:
+        low, high = self.base.group(net, region, k, until)
+        if _reads_input_only(net.groups[k - 1]):
+            return low, high
+        for neurons in _ambiguous(low, high, until.chunk(96 * widest(net, k) * low.element_size() * region.count)):
+            if until.expired():
+                break
+            rows = Objective(k, unit_objectives(low.shape[1], neurons, low))
+            _intersect(low, high, neurons, self.bounder.bound(net, region, rows, until).lower)
+        return low, high
+
+
+def _reads_input_only(group: Affine) -> bool:
+    """Then the interval image is exact."""
+    return all(source == 0 for source, _ in group.terms)
+
+
+def _ambiguous(low: Tensor, high: Tensor, chunk: int) -> tuple[Int[Tensor, " c"], ...]:
+    """The neurons that are ambiguous in some box, `chunk` at a time."""
     neurons = torch.nonzero(((low < 0) & (high > 0)).any(dim=0)).flatten()
-    if not len(neurons):
-        return interval
-    low, high = low.clone(), high.clone()
-    sweep = Sweep.prepare(net, region, k)
-    choices = linear.choices(sweep)
-    chunk = until.chunk(12 * widest(net, k) * low.element_size() * region.count)
-    for start in range(0, len(neurons), chunk):
-        if until.expired():
-            break
-        _intersect(sweep, choices, neurons[start : start + chunk], low, high)
-    return low, high
+    return neurons.split(chunk) if len(neurons) else ()
 
 
 def _intersect(
-    sweep: Sweep, choices: tuple[Choice, ...], neurons: Int[Tensor, " c"], low: Tensor, high: Tensor
+    low: Float[Tensor, "D n"], high: Float[Tensor, "D n"], neurons: Int[Tensor, " c"], bound: Float[Tensor, "D S"]
 ) -> None:
-    """Tighten `low` and `high` in place at the given neurons."""
-    rows = unit_objectives(low.shape[1], neurons, low)
-    bound = sweep.backward(Objective(sweep.layer, rows), choices).lower
-    low[:, neurons] = torch.maximum(low[:, neurons], bound[:, : len(neurons)])
-    high[:, neurons] = torch.minimum(high[:, neurons], -bound[:, len(neurons) :])
+    """Tighten in place by bounds of +e_i and -e_i at the given neurons; NaN tightens nothing."""
+    below, above = bound[:, : len(neurons)], -bound[:, len(neurons) :]
+    low[:, neurons] = torch.where(below > low[:, neurons], below, low[:, neurons])
+    high[:, neurons] = torch.where(above < high[:, neurons], above, high[:, neurons])

@@ -32,6 +32,10 @@ __all__ = ["CutLP", "PlanetLP", "RowCut", "cutting_planes", "lp_with_cuts"]
 class PlanetLP(Bounder):
     """The LP over M with z projected out: triangles for ambiguous neurons, boxes, split constraints."""
 
+    @property
+    def rigorous(self) -> bool:
+        return False
+
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         return _Reference(with_z=False).bound(net, region, objective, until)
 
@@ -46,6 +50,10 @@ class CutLP(Bounder):
 
     rounds: int = 1
     tolerance: float = 1e-6
+
+    @property
+    def rigorous(self) -> bool:
+        return False
 
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         return _Reference(with_z=True, separate=self).bound(net, region, objective, until)

@@ -28,10 +28,14 @@ _OPTIONS: dict[str, bool | float | str] = {
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A lower bound of the minimum; the point where it is attained, if HiGHS finished."""
+    """A lower bound of the minimum; the point where it is attained, if HiGHS finished; the multipliers behind it.
+
+    If the program is infeasible the multipliers are a Farkas ray: the bound grows with its length.
+    """
 
     lower: float
     point: Floats | None
+    multipliers: Floats | None = None
 
 
 class Solver:
@@ -55,13 +59,14 @@ class Solver:
         width = self._program.width
         self._highs.changeColsCost(width, np.arange(width, dtype=np.int32), cost)
         status = self._run(until)
-        if status == highspy.HighsModelStatus.kInfeasible and self._refuted():
-            return Solution(math.inf, None)
+        ray = self._refutation() if status == highspy.HighsModelStatus.kInfeasible else None
+        if ray is not None:
+            return Solution(math.inf, None, ray)
         found = self._highs.getSolution()
         y = np.asarray(found.row_dual) if found.dual_valid else np.zeros(self._program.rows.count)
         lower = self._program.dual_value(cost, y)
         finished = status == highspy.HighsModelStatus.kOptimal
-        return Solution(lower, np.asarray(found.col_value) if finished else None)
+        return Solution(lower, np.asarray(found.col_value) if finished else None, y)
 
     def add_rows(self, rows: Rows) -> None:
         """Cut the program further; the basis is kept, with the new rows in it."""
@@ -87,13 +92,17 @@ class Solver:
         status: highspy.HighsModelStatus = self._highs.getModelStatus()
         return status
 
-    def _refuted(self) -> bool:
-        """Whether a Farkas ray, evaluated here, shows that nothing is feasible."""
+    def _refutation(self) -> Floats | None:
+        """A Farkas ray that, evaluated here, shows that nothing is feasible."""
         _, exists, ray = self._highs.getDualRay()
         if not exists:
-            return False
+            return None
         no_cost = np.zeros(self._program.width)
-        return max(self._program.dual_value(no_cost, side * np.asarray(ray)) for side in (1.0, -1.0)) > 0
+        for side in (1.0, -1.0):
+            candidate: Floats = side * np.asarray(ray)
+            if self._program.dual_value(no_cost, candidate) > 0:
+                return candidate
+        return None
 
 
 def _highs_lp(program: Program) -> highspy.HighsLp:

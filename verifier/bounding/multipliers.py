@@ -27,6 +27,11 @@ class GroupMasks:
     def of(cls, cut: Cut) -> GroupMasks:
         return cls(isinstance(cut, RowMaskCut), cut.masks)
 
+    def empty(self, objectives: int) -> GroupMasks:
+        """Masks of the same form, for that many objectives, with no bit set."""
+        bits = [b.new_zeros(b.shape[0], objectives, *b.shape[2:]) for b in self.bits]
+        return GroupMasks(self.per_weight, tuple(bits))
+
     def cut(self, layer: Affine, region: Region, index: Int[Tensor, " a"]) -> Cut | None:
         """The cuts of these masks, with constants for the region; None if the weights are out of reach."""
         if self.per_weight:
@@ -60,11 +65,25 @@ class MultiplierProof(Proof):
         return dual
 
     def joined(self, parts: Sequence[MultiplierProof]) -> MultiplierProof:
+        longest = max(parts, key=lambda part: len(part.masks))
+        parts = [part._padded(longest) for part in parts]
         sets = [
             tuple(None if group[0] is None else _joined_masks(group) for group in zip(*same, strict=True))
             for same in zip(*(part.masks for part in parts), strict=True)
         ]
         return MultiplierProof(torch.cat([part.point for part in parts], dim=1), tuple(sets))
+
+    def _padded(self, like: MultiplierProof) -> MultiplierProof:
+        """With as many sets of masks as `like`: a deadline may have ended one part before its masks were added.
+
+        The variables of cuts come last, and a cut with multiplier zero changes nothing.
+        """
+        count = self.point.shape[1]
+        missing = tuple(
+            tuple(None if m is None else m.empty(count) for m in masks) for masks in like.masks[len(self.masks) :]
+        )
+        extra = like.point.shape[-1] - self.point.shape[-1]
+        return MultiplierProof(torch.nn.functional.pad(self.point, (0, extra)), (*self.masks, *missing))
 
 
 def _joined_masks(parts: Sequence[GroupMasks | None]) -> GroupMasks:

@@ -35,7 +35,7 @@ class Kinks:
     ambiguous: Bool[Tensor, "D 1 a"]
     upper: Float[Tensor, "D 1 a"]  # slope of the upper face
     intercept: Float[Tensor, "D 1 a"]  # of the upper face, >= 0
-    sign: Float[Tensor, "D 1 a"] | None  # +1 passing and -1 blocking by a split; None if the group has no split
+    sign: Float[Tensor, "D 1 a"] | None  # +1 passing and -1 blocking by a split; None if the region knows no splits
 
     @classmethod
     def of(cls, region: Region, k: int) -> Kinks:
@@ -54,9 +54,7 @@ class Kinks:
         stable = (low >= 0).to(low.dtype)
         chord = torch.where(ambiguous, round_up(high / (high - low)), stable)
         intercept = torch.where(ambiguous, -chord * low, torch.zeros_like(low))
-        sign = None
-        if split is not None and bool((split != 0).any()):
-            sign = split[:, index].to(low.dtype).unsqueeze(1)
+        sign = None if split is None else split[:, index].to(low.dtype).unsqueeze(1)
         everywhere = passing.all(dim=0).to(low.dtype).index_fill_(0, index, 0.0)
         return cls(index, everywhere, low, high, ambiguous, chord, intercept, sign)
 
@@ -138,10 +136,12 @@ class Sweep:
     slacks: tuple[Float[Tensor, "D _"], ...] | None  # None in float32, where bounds are not rigorous anyway
 
     @classmethod
-    def prepare(cls, net: Network, region: Region, layer: int) -> Sweep:
+    def prepare(
+        cls, net: Network, region: Region, layer: int, slacks: tuple[Float[Tensor, "D _"], ...] | None = None
+    ) -> Sweep:
+        """`slacks` may come from regions that contain these: they do not grow when boxes shrink."""
         kinks = tuple(Kinks.of(region, k) for k in range(1, layer))
-        slacks = None
-        if region.lower.dtype is torch.float64:
+        if slacks is None and region.lower.dtype is torch.float64:
             length = widest(net, layer) + len(net.layers)
             slacks = tuple(layer_slack(net.layers[k], region, length) for k in range(layer))
         return cls(net, region, layer, kinks, slacks)
@@ -205,6 +205,12 @@ class Sweep:
 
     def forward(self, trace: Trace, choices: tuple[Choice, ...]) -> tuple[Float[Tensor, "D S _"], ...]:
         """x_hat at the kinks of each group when x0 runs through the faces that the backward sweep chose."""
+        return self.follow(trace, choices)[1]
+
+    def follow(
+        self, trace: Trace, choices: tuple[Choice, ...]
+    ) -> tuple[list[Tensor | None], tuple[Float[Tensor, "D S _"], ...]]:
+        """The values x[j] of all sources on that way, and x_hat at the kinks."""
         values: list[Tensor | None] = [trace.x0]
         found = []
         for k in range(1, self.layer):
@@ -218,7 +224,7 @@ class Sweep:
             low = at_kinks * choice.slope
             x = torch.where(lam >= 0, low, at_kinks * kinks.upper + kinks.intercept)
             values.append((x_hat * kinks.passing).index_copy_(-1, kinks.index, x))
-        return tuple(found)
+        return values, tuple(found)
 
 
 def dot(rows: Float[Tensor, "D S n"], vector: Float[Tensor, "D n"]) -> Float[Tensor, "D S"]:

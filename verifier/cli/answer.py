@@ -1,4 +1,4 @@
-"""The answer of a run, given exactly once: stdout, and the files that were asked for."""
+"""The answer of a command, given exactly once: stdout, and the files that were asked for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from verifier.cli.files import check_writable, write_whole
 from verifier.result.result import Result
@@ -18,9 +19,30 @@ from verifier.result.verdict import Verdict
 log = logging.getLogger(__name__)
 
 
+AnswerT = TypeVar("AnswerT")
+
+
+class Answer(Generic[AnswerT]):
+    """Gives one answer; whoever comes second (the deadline, an interrupt, the run itself) finds it given."""
+
+    def __init__(self, write: Callable[[AnswerT], None]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._given = False
+
+    def give(self, answer: AnswerT) -> bool:
+        """Writes the answer.  False if another one came first."""
+        with self._lock, _undisturbed():
+            if self._given:
+                return False
+            self._given = True
+            self._write(answer)
+            return True
+
+
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """Where the answer goes besides stdout; `json` may be '-' for stdout."""
+    """Where a verdict goes: stdout, and the files that are given; `json` may be '-' for stdout."""
 
     json: str | None = None
     result: str | None = None
@@ -33,50 +55,36 @@ class Sinks:
             if path not in (None, "-"):
                 check_writable(path)
 
-
-class Answer:
-    """Gives one answer; whoever comes second (the deadline, an interrupt, the run itself) finds it given."""
-
-    def __init__(self, sinks: Sinks) -> None:
-        self._sinks = sinks
-        self._lock = threading.Lock()
-        self._given = False
-
-    def give(self, result: Result) -> bool:
-        """Writes all sinks.  False if another answer came first."""
-        with self._lock, _undisturbed():
-            if self._given:
-                return False
-            self._given = True
-            witness = result.witness
-            body = f"{result.verdict.value}\n{witness or ''}"
-            files = {self._sinks.result: body, self._sinks.json: result.as_json() + "\n"}
-            if witness is not None:
-                files[self._sinks.counterexample] = witness
-            for path, text in files.items():
-                self._write(path, text, loud=result.verdict is not Verdict.ERROR)
-            if result.verdict is not Verdict.ERROR:
-                self._print(result, body)
-            return True
+    def write(self, result: Result) -> None:
+        """All files, then stdout; an error goes to the files only."""
+        witness = result.witness
+        body = f"{result.verdict.value}\n{witness or ''}"
+        files = {self.result: body, self.json: result.as_json() + "\n"}
+        if witness is not None:
+            files[self.counterexample] = witness
+        for path, text in files.items():
+            write_file(path, text, loud=result.verdict is not Verdict.ERROR)
+        if result.verdict is not Verdict.ERROR:
+            self._print(result, body)
 
     def _print(self, result: Result, body: str) -> None:
-        if self._sinks.json == "-":
+        if self.json == "-":
             say(result.as_json())
-        elif self._sinks.quiet:
+        elif self.quiet:
             say(result.verdict.value)
         else:
             say(body.rstrip("\n"))
 
-    @staticmethod
-    def _write(path: str | None, text: str, loud: bool) -> None:
-        """One file that cannot be written must not cost the others, nor the answer on stdout."""
-        if path is None or path == "-":
-            return
-        try:
-            write_whole(path, text)
-        except OSError as error:
-            # After an error the user hears about that one only; this may even be its cause.
-            log.log(logging.ERROR if loud else logging.DEBUG, "%s cannot be written: %s", path, error.strerror or error)
+
+def write_file(path: str | None, text: str, loud: bool = True) -> None:
+    """Nothing for None and '-'.  One file that cannot be written must not cost the others, nor the answer on stdout."""
+    if path is None or path == "-":
+        return
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        # After an error the user hears about that one only; this may even be its cause.
+        log.log(logging.ERROR if loud else logging.DEBUG, "%s cannot be written: %s", path, error.strerror or error)
 
 
 def say(text: str) -> None:

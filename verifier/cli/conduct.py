@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from verifier.cli.answer import Answer, Sinks
 from verifier.cli.common import Common, start_logging
 from verifier.cli.progress import progress
 from verifier.cli.watchdog import watched
+from verifier.clock import Clock
 from verifier.result.ledger import Ledger
 from verifier.result.result import Result, Setting
 from verifier.result.verdict import Reason, Verdict
@@ -42,35 +43,71 @@ def conduct(request: Request, work: Callable[[Common, Ledger], Result]) -> int:
     Guarantees: an answer on every path, exactly one.  Errors are written to the files and raised again.
     """
     start_logging(request.options["quiet"], request.options["verbose"])
-    answer = Answer(request.sinks)
+    answer = Answer(request.sinks.write)
     ledger = Ledger(Setting(request.network, request.property))
-    signals: list[int] = []
 
-    def overdue(reason: Reason) -> None:
-        if answer.give(_early(ledger, reason)):
-            sys.stderr.flush()
-            os._exit(3)  # the main thread is inside of a long call and cannot be ended otherwise
+    def early(reason: Reason) -> Result:
+        return _early(ledger, reason)
 
     try:
         request.sinks.check()
-        options = Common.of(dict(request.options))
-        ledger.clock = options.clock
-        ledger.setting = Setting(
-            request.network, request.property, options.timeout, options.config.resolved(), options.seed
-        )
-        with watched(options.clock, overdue, signals), progress(ledger, options.clock, options.quiet):
-            result = work(options, ledger)
+        options = begin(request.network, request.property, request.options, ledger)
+        with progress(ledger, options.clock, options.quiet):
+            ending = Ending(answer, early, lambda result: result.verdict.exit_code)
+            result = ending.of(options.clock, lambda: work(options, ledger))
     except KeyboardInterrupt:
-        result = _early(ledger, Reason.INTERRUPTED)
+        result = early(Reason.INTERRUPTED)
     except Exception as error:  # of any kind: the files must say `error` before it goes on
-        if not signals:
-            answer.give(ledger.fail(error))
-            raise
-        result = _early(ledger, Reason.INTERRUPTED)
+        answer.give(ledger.fail(error))
+        raise
     if result.message and not result.verdict.decided:
         log.info("%s", result.message)
     answer.give(result)
     return result.verdict.exit_code
+
+
+def begin(network: str, prop: str, given: Mapping[str, Any], ledger: Ledger) -> Common:
+    """The common options, checked; the ledger knows them from now on."""
+    options = Common.of(dict(given))
+    ledger.clock = options.clock
+    ledger.setting = Setting(network, prop, options.timeout, options.config.resolved(), options.seed)
+    return options
+
+
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending(Generic[AnswerT]):
+    """How work ends that meets its deadline or a signal: with what `early` then knows, and the exit code of that."""
+
+    answer: Answer[AnswerT]
+    early: Callable[[Reason], AnswerT]
+    code: Callable[[AnswerT], int]
+
+    def of(self, clock: Clock, work: Callable[[], AnswerT]) -> AnswerT:
+        """What `work` returns, or what is known when a signal ends it.
+
+        If it is inside of a long call at the deadline or after a signal, the answer is given here and the process
+        ends.
+        """
+        signals: list[int] = []
+
+        def overdue(reason: Reason) -> None:
+            known = self.early(reason)
+            if self.answer.give(known):
+                sys.stderr.flush()
+                os._exit(self.code(known))  # the main thread is inside of a long call and cannot be ended otherwise
+
+        try:
+            with watched(clock, overdue, signals):
+                return work()
+        except KeyboardInterrupt:
+            return self.early(Reason.INTERRUPTED)
+        except Exception:  # of any kind: a library may turn an interrupt into an error of its own
+            if not signals:
+                raise
+            return self.early(Reason.INTERRUPTED)
 
 
 def _early(ledger: Ledger, reason: Reason) -> Result:

@@ -88,7 +88,7 @@ def _record(argv: Sequence[str], error: InputError | None) -> None:
     from verifier.result.verdict import Reason, Verdict
 
     interrupted = Ledger().conclude(Verdict.UNKNOWN, Reason.INTERRUPTED, "the run was interrupted")
-    Answer(Sinks(json, result)).give(interrupted if error is None else Ledger().fail(error))
+    Answer(Sinks(json, result).write).give(interrupted if error is None else Ledger().fail(error))
 
 
 def _value(argv: Sequence[str], option: str) -> str | None:

@@ -41,9 +41,7 @@ def sample_box(lower: Array, upper: Array, seed: int, count: int) -> Array:
     return np.stack(points[: max(count, 1)]).astype(np.float32)
 
 
-def check_against(
-    model: Model, network: Network, lower: Array, upper: Array, seed: int = 0, count: int = 8
-) -> float:
+def check_against(model: Model, network: Network, lower: Array, upper: Array, seed: int = 0, count: int = 8) -> float:
     """Compare `network` with `model.run` at `count` points of the box; returns the largest relative
     difference.
 
@@ -57,14 +55,10 @@ def check_against(
     if not np.isfinite(expected).all():
         raise InputError("the network's outputs are not finite inside of the input box")
     if expected.shape[-1] != network.n_out:
-        raise SoundnessError(
-            f"the lowered network has {network.n_out} outputs, the original {expected.shape[-1]}"
-        )
+        raise SoundnessError(f"the lowered network has {network.n_out} outputs, the original {expected.shape[-1]}")
     dtype = network.output.bias.dtype
     found = network.forward(torch.from_numpy(points).to(dtype)).to(torch.float64).cpu().numpy()
-    worst = np.abs(found - expected).max(axis=1, initial=0.0) / (
-        1.0 + np.abs(expected).max(axis=1, initial=0.0)
-    )
+    worst = np.abs(found - expected).max(axis=1, initial=0.0) / (1.0 + np.abs(expected).max(axis=1, initial=0.0))
     if not worst.max(initial=0.0) <= TOLERANCE:
         i = int(np.argmax(np.where(np.isnan(worst), np.inf, worst)))
         raise SoundnessError(

@@ -28,10 +28,7 @@ class _Extremum(nn.Module):
         pick = torch.maximum if self.largest else torch.minimum
         values = list(operands)
         while len(values) > 1:
-            values = [
-                pick(*values[i : i + 2]) if i + 1 < len(values) else values[i]
-                for i in range(0, len(values), 2)
-            ]
+            values = [pick(*values[i : i + 2]) if i + 1 < len(values) else values[i] for i in range(0, len(values), 2)]
         return values[0]
 
 
@@ -51,9 +48,7 @@ def to_graph_module(model: onnx.ModelProto) -> fx.GraphModule:
     """
     convert = load_onnx2torch().convert
     with _without_inference(), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # read-only arrays and deprecations inside onnx2torch: not the user's concern
+        warnings.simplefilter("ignore")  # read-only arrays and deprecations inside onnx2torch: not the user's concern
         try:
             module: fx.GraphModule = convert(model)
         except Exception as error:  # onnx2torch raises whatever its converters run into
@@ -98,8 +93,7 @@ def load_onnx2torch() -> Any:
             return importlib.import_module("onnx2torch")
         except ImportError as error:
             raise InputError(
-                "reading ONNX files needs onnx2torch, which is missing or broken: "
-                "pip install --no-deps onnx2torch"
+                "reading ONNX files needs onnx2torch, which is missing or broken: pip install --no-deps onnx2torch"
             ) from error
 
 

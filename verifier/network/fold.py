@@ -14,9 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from verifier.errors import InputError
 from verifier.network.graph import Graph, attributes, describe, model_of, unsupported
 
-_RANDOM = frozenset(
-    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial".split()
-)
+_RANDOM = frozenset("RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial".split())
 
 
 def quiet_session(source: bytes | str, threads: int) -> ort.InferenceSession:
@@ -98,15 +96,11 @@ def _evaluate(graph: Graph, nodes: list[onnx.NodeProto], outputs: list[str]) -> 
     settings.log_severity_level = 4
     settings.intra_op_num_threads = 1
     try:
-        session = ort.InferenceSession(
-            model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
-        )
+        session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
         values = session.run(outputs, {})
     except Exception as error:  # onnxruntime's exceptions have no common base of their own
         first = describe(nodes[0])
-        raise InputError(
-            f"the constant part of the network (from node {first}) cannot be evaluated"
-        ) from error
+        raise InputError(f"the constant part of the network (from node {first}) cannot be evaluated") from error
     arrays = zip(outputs, values, strict=True)
     return {name: numpy_helper.from_array(np.asarray(value), name) for name, value in arrays}
 
@@ -122,9 +116,7 @@ def _infer_shapes(graph: Graph) -> None:
         raise InputError(f"the shapes inside the network are inconsistent: {reason}") from error
     for info in (*found.value_info, *found.output):
         kind = info.type.tensor_type
-        if kind.HasField("shape") and all(
-            d.HasField("dim_value") and d.dim_value >= 0 for d in kind.shape.dim
-        ):
+        if kind.HasField("shape") and all(d.HasField("dim_value") and d.dim_value >= 0 for d in kind.shape.dim):
             graph.shapes[info.name] = tuple(d.dim_value for d in kind.shape.dim)
     graph.shapes[graph.input] = graph.input_shape
 

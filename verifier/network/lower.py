@@ -45,9 +45,7 @@ HANDLERS: Mapping[str, Handler] = {
 }
 
 
-def dispatch(
-    lowering: Lowering, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def dispatch(lowering: Lowering, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a torch function that was called on at least one traced tensor."""
     name, in_place = _plain_name(func)
     if name in PASSIVE:
@@ -111,9 +109,7 @@ def lower(module: nn.Module, input_shape: tuple[int, ...], labels: Mapping[str, 
             result = module(source)
     except VerifierError:
         raise
-    except (
-        Exception
-    ) as error:  # any library error inside a foreign module: the network cannot be used as given
+    except Exception as error:  # any library error inside a foreign module: the network cannot be used as given
         node, op_type = lowering.node
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"node '{node}' of type {op_type} cannot be evaluated: {reason}") from error

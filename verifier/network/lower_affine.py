@@ -19,9 +19,7 @@ from verifier.shapes import Float64, Tensor
 
 
 def broadcast(first: Expression, second: Expression) -> tuple[Expression, Expression]:
-    shape = np.broadcast_shapes(
-        first.shape, second.shape
-    )  # torch's own function imports sympy: half a second
+    shape = np.broadcast_shapes(first.shape, second.shape)  # torch's own function imports sympy: half a second
     return first.expanded(shape), second.expanded(shape)
 
 
@@ -139,9 +137,7 @@ def _batched_product(low: Lowering, matrix: Tensor, value: Expression, constant_
     return select(parts, torch.arange(flat_size(shape)), shape)
 
 
-def addmm(
-    low: Lowering, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
-) -> Expression:
+def addmm(low: Lowering, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Expression:
     product = times(matmul(low, mat1, mat2), low.number(alpha))
     return add(low, product, times(low.value(input), low.number(beta)))
 
@@ -161,16 +157,12 @@ def grouped(value: Expression, dim: Any, keepdim: bool) -> tuple[Tensor, tuple[i
     rank = len(value.shape)
     reduced = _axes(dim, rank)
     kept = [axis for axis in range(rank) if axis not in reduced]
-    shape = tuple(
-        1 if axis in reduced else n for axis, n in enumerate(value.shape) if keepdim or axis not in reduced
-    )
+    shape = tuple(1 if axis in reduced else n for axis, n in enumerate(value.shape) if keepdim or axis not in reduced)
     index = torch.arange(value.size).reshape(value.shape).permute(*kept, *reduced)
     return index.reshape(flat_size(tuple(value.shape[axis] for axis in kept)), -1), shape
 
 
-def total(
-    low: Lowering, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Expression:
+def total(low: Lowering, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Expression:
     value = low.value(input)
     index, shape = grouped(value, dim, keepdim)
     rows, width = index.shape
@@ -178,9 +170,7 @@ def total(
     return ordered.applied(Dense(torch.ones(1, width, dtype=torch.float64), rows), shape, keeps_sign=True)
 
 
-def mean(
-    low: Lowering, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Expression:
+def mean(low: Lowering, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Expression:
     found = total(low, input, dim, keepdim)
     width = low.value(input).size // max(found.size, 1)
     return times(found, torch.tensor(1.0 / width, dtype=torch.float64), roundings=1)

@@ -54,9 +54,7 @@ class _Positions:
         return tuple(self.read(item, fill) for item in found)
 
 
-def move(
-    lowering: Lowering, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def move(lowering: Lowering, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Apply a moving function to expressions."""
     positions = _Positions()
     fill = 0.0
@@ -100,11 +98,7 @@ def _padding(
     fill = 0.0 if value is None else float(lowering.number(value))
     source = given["input"]
     spread = [int(side) for side in given["pad"]]
-    grown = [
-        n + spread[2 * i] + spread[2 * i + 1]
-        for i, n in enumerate(reversed(source.shape))
-        if 2 * i < len(spread)
-    ]
+    grown = [n + spread[2 * i] + spread[2 * i + 1] for i, n in enumerate(reversed(source.shape)) if 2 * i < len(spread)]
     if min(grown, default=1) < 1 or flat_size(tuple(grown)) > MAX_ENTRIES:
         lowering.refuse(f"padding by {spread} leaves nothing, or far too much")
     return (source, spread), {"mode": given.get("mode", "constant")}, fill

@@ -155,9 +155,7 @@ def minimum(low: Lowering, input: Any, other: Any) -> Expression:
     return minimum_of(low, low.value(input), low.value(other))
 
 
-def max_of_rows(
-    low: Lowering, value: Expression, windows: Int[Tensor, "m k"], shape: tuple[int, ...]
-) -> Expression:
+def max_of_rows(low: Lowering, value: Expression, windows: Int[Tensor, "m k"], shape: tuple[int, ...]) -> Expression:
     """For every row of positions the largest of those entries.
 
     Position -1 and entries that are minus infinity (padding) do not count; a row of nothing else gives minus
@@ -287,9 +285,7 @@ def _pooled_axis(low: Lowering, value: Expression, axis: int, spots: Int[Tensor,
 # -- no kink after all ---------------------------------------------------------------------------------------
 
 
-def dropout(
-    low: Lowering, input: Any, p: Any = 0.5, training: bool = True, inplace: bool = False
-) -> Expression:
+def dropout(low: Lowering, input: Any, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Expression:
     if training:
         low.refuse("it is random in training mode")
     return low.value(input)

@@ -181,12 +181,10 @@ def avg_pool(axes: int) -> Callable[..., Expression]:
         kernel, pads = per_axis(kernel_size, axes), per_axis(padding, axes)
         strides = kernel if stride is None or stride == [] else per_axis(stride, axes)
         out = [
-            pooled_size(n, k, s, 2 * p, ceil_mode, p)
-            for n, k, s, p in zip(spatial, kernel, strides, pads, strict=True)
+            pooled_size(n, k, s, 2 * p, ceil_mode, p) for n, k, s, p in zip(spatial, kernel, strides, pads, strict=True)
         ]
         after = [
-            max((o - 1) * s + k - n - p, 0)
-            for o, s, k, n, p in zip(out, strides, kernel, spatial, pads, strict=True)
+            max((o - 1) * s + k - n - p, 0) for o, s, k, n, p in zip(out, strides, kernel, spatial, pads, strict=True)
         ]
         depthwise = Conv(
             torch.ones(channels * count, 1, *kernel, dtype=torch.float64),

@@ -97,17 +97,13 @@ class Lowering:
             expression = self.value(operand)
             if expression.is_constant:
                 return expression.bias.reshape(expression.shape)
-            self.refuse(
-                "it combines two values that both depend on the input in a way that is not piecewise linear"
-            )
+            self.refuse("it combines two values that both depend on the input in a way that is not piecewise linear")
         if isinstance(operand, torch.Tensor):
             found = operand.detach().to(dtype=torch.float64, device="cpu")
         else:
             found = torch.tensor(operand, dtype=self.dtype).to(torch.float64)
         if bool(torch.isnan(found).any()):
-            raise InputError(
-                f"node '{self.node[0]}' of type {self.node[1]} uses a constant that is not a number"
-            )
+            raise InputError(f"node '{self.node[0]}' of type {self.node[1]} uses a constant that is not a number")
         return found
 
     def refuse(self, why: str) -> NoReturn:
@@ -116,9 +112,7 @@ class Lowering:
 
     def affine(self, name: str, value: Expression) -> Affine:
         if not bool(torch.isfinite(value.bias).all()) or not bool(torch.isfinite(value.error).all()):
-            raise InputError(
-                f"node '{self.node[0]}' of type {self.node[1]} has constants that are not finite"
-            )
+            raise InputError(f"node '{self.node[0]}' of type {self.node[1]} has constants that are not finite")
         return Affine(name, value.shape, tuple(sorted(value.terms.items())), value.bias, value.error)
 
     def _group_name(self) -> str:

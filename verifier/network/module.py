@@ -56,9 +56,7 @@ class ModuleModel:
         """
         points = torch.from_numpy(np.asarray(x, dtype=np.float32))
         if points.shape[-1:] != (self.n_in,) or points.dim() > 2:
-            raise InputError(
-                f"the module takes {self.n_in} inputs, not an array of shape {tuple(points.shape)}"
-            )
+            raise InputError(f"the module takes {self.n_in} inputs, not an array of shape {tuple(points.shape)}")
         if points.dim() == 1:
             return self._call(points.reshape(self.input_shape)).reshape(-1).numpy()
         rows = [self._call(point.reshape(self.input_shape)).reshape(-1).numpy() for point in points]
@@ -74,9 +72,7 @@ class ModuleModel:
                 found = self._module(x.to(dtype))
         except Exception as error:  # foreign code may raise anything
             reason = " ".join(str(error).split())[:300]
-            raise InputError(
-                f"the module cannot be run on an input of shape {self.input_shape}: {reason}"
-            ) from error
+            raise InputError(f"the module cannot be run on an input of shape {self.input_shape}: {reason}") from error
         if isinstance(found, tuple | list) and len(found) == 1:
             found = found[0]
         if not isinstance(found, torch.Tensor):

@@ -108,9 +108,7 @@ def _rewrite(graph: Graph) -> None:
         except VerifierError:
             raise
         except Exception as error:  # a damaged node may break any assumption about its attributes
-            raise InputError(
-                f"node {describe(node)} is malformed: {' '.join(str(error).split())[:200]}"
-            ) from error
+            raise InputError(f"node {describe(node)} is malformed: {' '.join(str(error).split())[:200]}") from error
         if isinstance(found, str):
             aliases[node.output[0]] = found
             continue

@@ -84,9 +84,7 @@ class OnnxModel:
         """
         points = np.asarray(x, dtype=self.dtype)
         if points.shape[-1:] != (self.n_in,) or points.ndim > 2:
-            raise InputError(
-                f"the network takes {self.n_in} inputs, not an array of shape {points.shape}", self.path
-            )
+            raise InputError(f"the network takes {self.n_in} inputs, not an array of shape {points.shape}", self.path)
         if points.ndim == 1:
             return self._call(points.reshape(self.input_shape)).reshape(-1)
         if len(points) > 1 and self._takes_batches is not False:

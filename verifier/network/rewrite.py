@@ -179,9 +179,7 @@ def transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _taken(graph: Graph, source: str, axis: int, positions: Array) -> onnx.NodeProto:
-    return make(
-        "Gather", [source, graph.add_constant(positions.astype(np.int64))], [graph.fresh()], axis=axis
-    )
+    return make("Gather", [source, graph.add_constant(positions.astype(np.int64))], [graph.fresh()], axis=axis)
 
 
 def slices(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
@@ -249,9 +247,7 @@ def pad(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
     sides = {axis % len(shape): (amounts[i], amounts[half + i]) for i, axis in enumerate(axes)}
     mode = given.get("mode", "constant")
     if mode != "constant":
-        return _gathered(
-            graph, node, {axis: _reflected(shape[axis], *side, mode) for axis, side in sides.items()}
-        )
+        return _gathered(graph, node, {axis: _reflected(shape[axis], *side, mode) for axis, side in sides.items()})
     value = graph.floats(given.get("value", 0.0))
     if len(node.input) > 2 and node.input[2]:
         value = node.input[2]

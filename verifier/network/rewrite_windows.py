@@ -98,9 +98,7 @@ def conv(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         graph.refuse(node, "its weights depend on the input")
     axes = window(graph, node, list(graph.shape(node.input[1], node)[2:]))
     operands = [name for name in node.input if name]
-    return [
-        make("Conv", operands, [node.output[0]], group=attributes(node).get("group", 1), **_settings(axes))
-    ]
+    return [make("Conv", operands, [node.output[0]], group=attributes(node).get("group", 1), **_settings(axes))]
 
 
 def conv_transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -139,9 +137,7 @@ def conv_transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     operands = [name for name in node.input if name]
     if all(before == after for before, after in sides):
         pads = [before for before, _ in sides] * 2
-        return [
-            make("ConvTranspose", operands, [node.output[0]], output_padding=extra, pads=pads, **settings)
-        ]
+        return [make("ConvTranspose", operands, [node.output[0]], output_padding=extra, pads=pads, **settings)]
     parts = [make("ConvTranspose", operands, [graph.fresh()], output_padding=extra, **settings)]
     for axis, (n, (before, after)) in enumerate(zip(full, sides, strict=True), start=2):
         kept = graph.add_constant(list(range(before, n - after)))
@@ -163,11 +159,7 @@ def average_pool(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     counts = np.ones(())
     for axis, declared in zip(axes, plain, strict=True):
         # Padding counts if asked for, but the part that ceil_mode adds never does.
-        inside = (
-            (-axis.before, axis.size + declared.after)
-            if given.get("count_include_pad", 0)
-            else (0, axis.size)
-        )
+        inside = (-axis.before, axis.size + declared.after) if given.get("count_include_pad", 0) else (0, axis.size)
         counts = counts[..., None] * axis.counts(*inside)
     ones = graph.floats(np.ones((channels, 1, *(a.kernel for a in axes))))
     summed = graph.fresh()

@@ -90,9 +90,7 @@ def load_external(model: onnx.ModelProto, path: Path) -> bool:
     try:
         external_data_helper.load_external_data_for_model(model, str(path.parent))
     except Exception as error:  # onnx raises several unrelated types for missing, unsafe and short files
-        raise InputError(
-            f"the weights in its external data file cannot be read: {short(error)}", path
-        ) from error
+        raise InputError(f"the weights in its external data file cannot be read: {short(error)}", path) from error
     require_finite(model)
     return True
 

@@ -38,12 +38,13 @@ class Ledger:
     open: int = 0  # domains that wait
     tier: str | None = None  # the bounding method at work
     statistics: Statistics = field(default_factory=Statistics)
+    phases: tuple[str, ...] = PHASES
     seconds: dict[str, float] = field(default_factory=dict)  # finished phases
     running: tuple[str, float] | None = None  # the current phase and when it began (time.monotonic)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Adds the time spent inside to a phase of `PHASES`; phases do not nest."""
+        """Adds the time spent inside to one of the `phases`; they do not nest."""
         self.running = (name, time.monotonic())
         try:
             yield
@@ -53,7 +54,7 @@ class Ledger:
 
     def times(self) -> dict[str, float]:
         """Seconds per phase, the running one included."""
-        seconds = {name: self.seconds.get(name, 0.0) for name in PHASES}
+        seconds = {name: self.seconds.get(name, 0.0) for name in self.phases}
         if self.running is not None:
             name, began = self.running
             seconds[name] += time.monotonic() - began

@@ -1,0 +1,116 @@
+"""Rows that must hold together: bounding the best non-negative combination of them.
+
+A clause is empty if for some weights lambda >= 0 with sum 1 the combination of its rows stays above zero.  The
+weights are dual variables like the others; their supergradient is the value of each row at the point that minimises
+the relaxation (not at the network's true output).
+
+requires:   bounds of all groups
+guarantees: valid lower bounds of max_i g_i at every iterate
+source:     multipliers on output constraints as in INVPROP; docs/notation.md
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from verifier.bounding.alpha_crown import SlopeDual, SlopePoint
+from verifier.bounding.ascent import Dual
+from verifier.bounding.base import Objective
+from verifier.bounding.sweep import Sweep
+from verifier.shapes import Bool, Float, Int, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Conjunction:
+    """The rows A y + B x - c of each region; regions with fewer rows than others are padded (`present` False)."""
+
+    A: Float[Tensor, "D m n_y"]
+    B: Float[Tensor, "D m n0"] | None
+    c: Float[Tensor, "D m"]
+    present: Bool[Tensor, "D m"]
+
+    def combined(self, layer: int, weights: Float[Tensor, "D S m"]) -> Objective:
+        """The objective that the weights make of the rows."""
+        inputs = None if self.B is None else weights @ self.B
+        return Objective(layer, weights @ self.A, inputs, -(weights @ self.c.unsqueeze(-1)).squeeze(-1))
+
+    def values(self, y: Float[Tensor, "D S n_y"], x0: Float[Tensor, "D S n0"]) -> Float[Tensor, "D S m"]:
+        """Every row at a point; rows that are only padding look as good as the best."""
+        g = y @ self.A.transpose(1, 2) - self.c.unsqueeze(1)
+        return g if self.B is None else g + x0 @ self.B.transpose(1, 2)
+
+    def even(self) -> Float[Tensor, "D 1 m"]:
+        """Equal weights for all rows."""
+        weights = self.present.to(self.c.dtype)
+        return (weights / weights.sum(dim=-1, keepdim=True)).unsqueeze(1)
+
+    def select(self, rows: Int[Tensor, " d"]) -> Conjunction:
+        B = None if self.B is None else self.B[rows]
+        return Conjunction(self.A[rows], B, self.c[rows], self.present[rows])
+
+    def to(self, dtype: torch.dtype) -> Conjunction:
+        B = None if self.B is None else self.B.to(dtype)
+        return Conjunction(self.A.to(dtype), B, self.c.to(dtype), self.present)
+
+
+@dataclass(frozen=True, eq=False)
+class ConjunctionDual(Dual[SlopePoint]):
+    """The variables of `SlopeDual` (slopes, split multipliers), then the weights of the rows; one objective each."""
+
+    slopes: SlopeDual
+    rows: Conjunction
+    weight_scale: float = 0.5
+
+    @classmethod
+    def of(cls, sweep: Sweep, rows: Conjunction) -> ConjunctionDual:
+        return cls(SlopeDual(sweep, rows.combined(sweep.layer, rows.even())), rows)
+
+    @property
+    def plain(self) -> int:
+        """How many variables come before the weights."""
+        return (2 if self.slopes.has_splits else 1) * self.slopes.kinks
+
+    def start(self, weights: Float[Tensor, "D 1 m"] | None = None) -> Float[Tensor, "D 1 V"]:
+        """CROWN's slopes and the given weights, or equal ones."""
+        return torch.cat([self.slopes.start(), self.rows.even() if weights is None else weights], dim=-1)
+
+    def _at(self, point: Float[Tensor, "D 1 V"]) -> SlopeDual:
+        objective = self.rows.combined(self.slopes.sweep.layer, point[..., self.plain :])
+        return replace(self.slopes, objective=objective)
+
+    def evaluate(self, point: Float[Tensor, "D 1 V"]) -> SlopePoint:
+        return self._at(point).evaluate(point[..., : self.plain])
+
+    def supergradient(self, point: Float[Tensor, "D 1 V"], at: SlopePoint) -> Float[Tensor, "D 1 V"]:
+        dual, sweep = self._at(point), self.slopes.sweep
+        values, x_hat = sweep.follow(at.trace, dual.choices(point[..., : self.plain]))
+        gains = dual.gains(at.trace, x_hat)
+        y = sweep.net.layers[sweep.layer - 1].forward(values)
+        return torch.cat([gains, self.rows.values(y, at.x0)], dim=-1)
+
+    def project(self, point: Float[Tensor, "D 1 V"]) -> None:
+        self.slopes.project(point[..., : self.plain])
+        weights = point[..., self.plain :]
+        weights.copy_(onto_simplex(weights, self.rows.present.unsqueeze(1)))
+
+    def step_scale(self) -> Float[Tensor, " V"]:
+        scale = self.rows.c.new_ones(self.plain + self.rows.c.shape[1])
+        scale[: self.plain] = self.slopes.step_scale()
+        scale[self.plain :] = self.weight_scale
+        return scale
+
+    def select(self, rows: Int[Tensor, " d"]) -> ConjunctionDual:
+        return ConjunctionDual(self.slopes.select(rows), self.rows.select(rows), self.weight_scale)
+
+
+def onto_simplex(v: Float[Tensor, "D S m"], present: Bool[Tensor, "D #S m"]) -> Float[Tensor, "D S m"]:
+    """The nearest point with non-negative entries of sum 1 that is zero where `present` is False."""
+    low = torch.finfo(v.dtype).min / 4
+    ordered = v.masked_fill(~present, low).sort(dim=-1, descending=True).values
+    rank = torch.arange(1, v.shape[-1] + 1, device=v.device, dtype=v.dtype)
+    excess = (ordered.clamp(min=-1e30).cumsum(dim=-1) - 1) / rank
+    count = (ordered > excess).sum(dim=-1, keepdim=True).clamp(min=1)
+    shift = excess.gather(-1, count - 1)
+    return (v - shift).clamp(min=0).masked_fill(~present, 0.0)

@@ -1,0 +1,111 @@
+"""Domains without an ambiguous neuron: the network is affine there, and one linear program decides them.
+
+HiGHS only proposes.  Its multipliers close the leaf if their rigorous float64 evaluation is positive; its point is a
+candidate counterexample.  If neither holds the leaf is doubtful, and the whole answer is `unknown`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from verifier.bounding.base import Until
+from verifier.bounding.lp_program import Floats, Program, Rows
+from verifier.bounding.lp_solver import Solution, Solver
+from verifier.search.root import Root
+from verifier.shapes import Int8, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """The outcome of one leaf: a rigorous lower bound, and a point of the box if the program has one."""
+
+    lower: float
+    x0: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Affine:
+    """An affine function of the input: matrix x + offset, row by row."""
+
+    matrix: Floats
+    offset: Floats
+
+
+def solve_leaf(root: Root, signs: Int8[Tensor, " A"], clause: int, until: Until) -> Leaf:
+    """Minimise the largest row of the clause over the box and the signs of the kinks."""
+    hidden, rows = _affine_pieces(root, signs, clause)
+    program, sides = _program(root, signs, hidden, rows)
+    cost = np.zeros(program.width)
+    cost[-1] = 1.0
+    found = Solver(program).solve(cost, until)
+    lower = _certify(root, signs, clause, found, sides)
+    x0 = None if found.point is None else torch.from_numpy(found.point[:-1])
+    return Leaf(lower, x0)
+
+
+def _affine_pieces(root: Root, signs: Tensor, clause: int) -> tuple[_Affine, _Affine]:
+    """x_hat at all kinks, and the rows of the clause, as functions of the input on this domain."""
+    region = root.narrowed(signs.unsqueeze(0))
+    assert root.region.kinks is not None
+    n0 = root.net.n_in
+    units = torch.cat([torch.zeros(1, n0, dtype=torch.float64), torch.eye(n0, dtype=torch.float64)])
+    values: list[Tensor | None] = [units]
+    hidden = []
+    for k, group in enumerate(root.net.groups):
+        x_hat = group.forward(values).expand(n0 + 1, -1)
+        hidden.append(x_hat[:, root.region.kinks[k]])
+        values.append(x_hat * (region.l_hat[k] >= 0))
+    y = root.net.output.forward(values).expand(n0 + 1, -1)
+    table = root.rows
+    kept = table.present[clause]
+    g = y @ table.A[clause][kept].T - table.c[clause][kept]
+    if table.B is not None:
+        g = g + units @ table.B[clause][kept].T
+    return _difference(torch.cat(hidden, dim=1)), _difference(g)
+
+
+def _difference(at_units: Tensor) -> _Affine:
+    matrix = (at_units[1:] - at_units[:1]).T
+    return _Affine(matrix.numpy(), at_units[0].numpy())
+
+
+def _program(root: Root, signs: Tensor, hidden: _Affine, rows: _Affine) -> tuple[Program, Floats]:
+    """Variables: the input, then t; rows: sign constraints, then g <= t.  Also the sign of each constraint."""
+    fixed = np.flatnonzero(signs.numpy())
+    sides: Floats = signs.numpy()[fixed].astype(np.float64)
+    low, high = root.region.lower[0].numpy(), root.region.upper[0].numpy()
+    matrix = np.concatenate([hidden.matrix[fixed] * sides[:, None], -rows.matrix])
+    with_t = np.concatenate(
+        [matrix, np.concatenate([np.zeros(len(fixed)), np.ones(len(rows.offset))])[:, None]], axis=1
+    )
+    right = np.concatenate([-hidden.offset[fixed] * sides, rows.offset])
+    size = np.abs(rows.matrix) @ np.maximum(np.abs(low), np.abs(high)) + np.abs(rows.offset)
+    reach = 2.0 * float(size.max()) + 1.0  # no row can be further from zero, so the box of t cuts nothing off
+    entries = np.nonzero(with_t)
+    collected = Rows.collect((entries[0], entries[1], with_t[entries]), right, np.full(len(right), np.inf))
+    return Program(np.append(low, -reach), np.append(high, reach), collected), sides
+
+
+def _certify(root: Root, signs: Tensor, clause: int, found: Solution, sides: Floats) -> float:
+    """The rigorous bound that the program's multipliers prove."""
+    if found.multipliers is None:
+        return -float("inf")
+    y = np.maximum(found.multipliers, 0.0)
+    dual = root.dual(signs.unsqueeze(0), torch.tensor([clause]), torch.float64)
+    point = dual.start()
+    fixed = torch.nonzero(signs).flatten()
+    splits = torch.from_numpy(y[: len(sides)])
+    weights = torch.from_numpy(y[len(sides) :])
+    total = float(weights.sum())
+    if total > 0:
+        kept = root.rows.present[clause]
+        point[0, 0, dual.plain :][kept] = weights / total
+        splits = splits / total
+    best = -float("inf")
+    for scale in (1.0,) if total > 0 and np.isfinite(found.lower) else (1.0, 1e3, 1e6, 1e9):
+        point[0, 0, root.kinks : dual.plain].index_copy_(0, fixed, scale * splits)
+        best = max(best, float(dual.evaluate(point).lower))
+    return best
