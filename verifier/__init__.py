@@ -3,7 +3,8 @@
     import verifier
     result = verifier.verify("net.onnx", "prop.vnnlib", timeout=60)
 
-Nothing heavy is imported here: `verify` and `bounds` load torch when they are first asked for.
+`verify` decides an instance; `lower_bounds` bounds its rows by one method, without a search; `bounds` bounds the
+hidden neurons.  Nothing heavy is imported here: these three load torch when they are first asked for.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from verifier.incomplete import LowerBounds, lower_bounds
     from verifier.result.result import Result
     from verifier.result.verdict import Reason, Verdict
     from verifier.run import bounds, verify
 
 __version__ = "0.1.0"
-__all__ = ["Reason", "Result", "Verdict", "bounds", "verify"]
+__all__ = ["LowerBounds", "Reason", "Result", "Verdict", "bounds", "lower_bounds", "verify"]
 
 _HOMES = {
+    "LowerBounds": "verifier.incomplete",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
     "Verdict": "verifier.result.verdict",
     "bounds": "verifier.run",
+    "lower_bounds": "verifier.incomplete",
     "verify": "verifier.run",
 }
 

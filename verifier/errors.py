@@ -70,3 +70,7 @@ class ConfigError(InputError):
 
 class SoundnessError(VerifierError):
     """Two ways to compute the same thing disagree: no answer may be given."""
+
+
+class NetworkMismatch(InputError, SoundnessError):
+    """The lowered network does not compute what the file does, so the file is refused."""

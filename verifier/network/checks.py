@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from verifier.errors import InputError, SoundnessError
+from verifier.errors import InputError, NetworkMismatch
 from verifier.network.network import Network
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -45,7 +45,7 @@ def check_against(model: Model, network: Network, lower: Array, upper: Array, se
     """Compare `network` with `model.run` at `count` points of the box; returns the largest relative
     difference.
 
-    Raises SoundnessError if they differ by more than TOLERANCE, and InputError if the model's own outputs
+    Raises NetworkMismatch if they differ by more than TOLERANCE, and InputError if the model's own outputs
     are not finite there or the sizes do not match.
     """
     if np.shape(lower) != (network.n_in,) or np.shape(upper) != (network.n_in,):
@@ -55,13 +55,13 @@ def check_against(model: Model, network: Network, lower: Array, upper: Array, se
     if not np.isfinite(expected).all():
         raise InputError("the network's outputs are not finite inside of the input box")
     if expected.shape[-1] != network.n_out:
-        raise SoundnessError(f"the lowered network has {network.n_out} outputs, the original {expected.shape[-1]}")
+        raise NetworkMismatch(f"the lowered network has {network.n_out} outputs, the original {expected.shape[-1]}")
     dtype = network.output.bias.dtype
     found = network.forward(torch.from_numpy(points).to(dtype)).to(torch.float64).cpu().numpy()
     worst = np.abs(found - expected).max(axis=1, initial=0.0) / (1.0 + np.abs(expected).max(axis=1, initial=0.0))
     if not worst.max(initial=0.0) <= TOLERANCE:
         i = int(np.argmax(np.where(np.isnan(worst), np.inf, worst)))
-        raise SoundnessError(
+        raise NetworkMismatch(
             f"the lowered network disagrees with the original by {worst[i]:.3g} "
             f"(relative, {TOLERANCE:g} allowed): "
             f"{_few(found[i])} against {_few(expected[i])}"

@@ -85,7 +85,7 @@ class Result:
 
     def as_json(self) -> str:
         """`as_dict` on one line.  Infinities and NaN have no JSON form and become null."""
-        return json.dumps(_finite(self.as_dict()), allow_nan=False)
+        return json.dumps(finite(self.as_dict()), allow_nan=False)
 
 
 def _witness(counterexample: Counterexample | None) -> dict[str, Any] | None:
@@ -96,11 +96,12 @@ def _witness(counterexample: Counterexample | None) -> dict[str, Any] | None:
     return values if counterexample.exact else values | {"exact": False}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The same data for JSON: infinities and NaN, which have no form there, become None."""
     if isinstance(value, dict):
-        return {key: _finite(v) for key, v in value.items()}
+        return {key: finite(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     if isinstance(value, float) and value - value != 0.0:
         return None
     return value

@@ -1,0 +1,325 @@
+"""Incomplete verification: lower bounds of every row of an instance, by one method or several, without a search.
+
+`lower_bounds` is the entry point for Python; the command line calls `survey` with a record of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
+from typing import Any
+
+import torch
+from torch import nn
+
+from verifier.bounding.base import Bounder, Objective, Region, Until, widest
+from verifier.bounding.clauses import RowsOfBoxes, boxes_together
+from verifier.clock import Clock
+from verifier.config import Config, build_bounder, build_intermediate, load_config, with_iterations
+from verifier.property.arrays import Numbers, Unsafe
+from verifier.property.canonical import Problem
+from verifier.result.ledger import Ledger, versions
+from verifier.result.result import Setting, finite
+from verifier.result.verdict import Reason
+from verifier.run import Source, Task, load_problem, loader, machine, moved, out_of_memory
+from verifier.shapes import Float, Int, Tensor
+
+PHASES = ("load", "intermediate", "bounding")
+VECTORS = 64
+"""Vectors of the widest layer that a method may hold per row.  None holds more, so none splits the rows it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBound:
+    """A lower bound of A y + B x - c over the box of a clause, for one of its rows; None if there was no time."""
+
+    clause: int
+    row: int
+    lower: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LowerBounds:
+    """What one method found out about an instance.
+
+    Guarantees: if `rigorous`, every bound includes all rounding errors, and no clause in `closed` holds a point.
+    """
+
+    method: str
+    rows: tuple[RowBound, ...] = ()
+    clauses: int = 0
+    iterations: int = 0
+    rigorous: bool = True
+    reason: Reason | None = None  # why the method was ended early, if it was
+    curve: tuple[tuple[float, float], ...] | None = None  # seconds of bounding, and the worst bound by then
+    time: dict[str, float] = field(default_factory=dict)  # "total" of the run so far, and `PHASES`
+    setting: Setting = field(default_factory=Setting)
+    network_sha256: str | None = None
+    property_sha256: str | None = None
+    device: str | None = None
+    threads: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def best_per_clause(self) -> tuple[float | None, ...]:
+        """The largest bound among the rows of each clause; None where there is none."""
+        best: list[float | None] = [None] * self.clauses
+        for row in self.rows:
+            known = best[row.clause]
+            if row.lower is not None and (known is None or row.lower > known):
+                best[row.clause] = row.lower
+        return tuple(best)
+
+    @property
+    def positive(self) -> tuple[int, ...]:
+        """The clauses with a bound above zero.  A bound of exactly zero proves nothing."""
+        return tuple(k for k, lower in enumerate(self.best_per_clause) if lower is not None and lower > 0)
+
+    @property
+    def closed(self) -> tuple[int, ...]:
+        """The clauses that are proved to hold no point."""
+        return self.positive if self.rigorous else ()
+
+    @property
+    def worst(self) -> float | None:
+        """The bound of the clause that is furthest from being closed; None if some clause has no bound."""
+        best = self.best_per_clause
+        known = [lower for lower in best if lower is not None]
+        return min(known) if known and len(known) == len(best) else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object of `--json`."""
+        return {
+            "method": self.method,
+            "iterations": self.iterations,
+            "rows": [{"clause": r.clause, "row": r.row, "lower": r.lower} for r in self.rows],
+            "best_per_clause": list(self.best_per_clause),
+            "closed": list(self.closed),
+            "lower_bound": self.worst,
+            "rigorous": self.rigorous,
+            "reason": None if self.reason is None else self.reason.value,
+            "network": self.setting.network,
+            "property": self.setting.property,
+            "network_sha256": self.network_sha256,
+            "property_sha256": self.property_sha256,
+            "timeout": self.setting.timeout,
+            "time": {name: round(self.time.get(name, 0.0), 6) for name in ("total", *PHASES)},
+            "curve": None if self.curve is None else [[round(t, 6), lower] for t, lower in self.curve],
+            "config": self.setting.config,
+            "seed": self.setting.seed,
+            "device": self.device,
+            "threads": self.threads,
+            "versions": self.versions,
+        }
+
+    def as_json(self) -> str:
+        """`as_dict` on one line."""
+        return json.dumps(finite(self.as_dict()), allow_nan=False)
+
+
+def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)
+    network: Source,
+    prop: str | PathLike[str] | None = None,
+    *,
+    lower: Numbers | None = None,
+    upper: Numbers | None = None,
+    unsafe: Unsafe | None = None,
+    method: str = "alpha_crown",
+    iterations: int | None = None,
+    config: str | PathLike[str] | Config = "auto",
+    timeout: float | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    seed: int = 0,
+) -> LowerBounds:
+    """Lower bounds of every row of an instance, by one method and without a search: incomplete verification.
+
+    The instance is given as for `verify`.  `method` is interval, crown, wong_kolter, alpha_crown, big_m, active_set,
+    saddle_point, as_sp, lp or lp_cuts; its options stand in the configuration under `bounding`, and `iterations`
+    replaces the number of its iterations.  (`verifier.bounds` bounds the hidden neurons instead.)
+
+    Guarantees: see `LowerBounds`.  Raises InputError for input that cannot be used.
+    """
+    resolved = load_config(config)
+    if iterations is not None:
+        resolved = with_iterations(resolved, [method], iterations)
+    named = None if isinstance(network, nn.Module) else fspath(network)
+    setting = Setting(named, None if prop is None else fspath(prop), timeout, resolved.resolved(), seed)
+    ledger = Ledger(setting, Clock.begin(timeout), phases=PHASES)
+    task = Task(loader(network, prop, (lower, upper), unsafe), resolved, device, threads, seed)
+    return survey(task, Record.of([method], resolved, ledger))[0]
+
+
+def survey(task: Task, record: Record) -> tuple[LowerBounds, ...]:
+    """Bounds all rows by every method of the record.
+
+    Guarantees: what is found is in the record as soon as it is known; valid bounds also when the time runs out.
+    """
+    ledger = record.ledger
+    try:
+        with machine(task, ledger) as device:
+            with ledger.phase("load"):
+                problem = moved(load_problem(task, ledger)[0], device)
+            record.begin(problem)
+            _survey(task.config, problem, record, Until(ledger.clock))
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        return record.results(Reason.MEMORY)
+    return record.results(Reason.TIMEOUT if ledger.clock.expired() else None)
+
+
+def _survey(config: Config, problem: Problem, record: Record, until: Until) -> None:
+    """Batches of boxes, and for each batch all methods: they share the bounds of the hidden neurons."""
+    intermediate = build_intermediate(config.bounding)
+    boxes = torch.arange(len(problem.lower), device=problem.lower.device)
+    for some in boxes.split(boxes_together(problem.network, config.bounding.batch, until)):
+        if until.expired():
+            return
+        with record.ledger.phase("intermediate"):
+            region = intermediate.region(problem.network, problem.lower[some], problem.upper[some], until)
+        table = RowsOfBoxes.of(problem, some)
+        for track in record.tracks:
+            record.ledger.tier = track.method
+            for part in parts(problem, table, region, until):
+                if until.expired():
+                    return
+                with record.ledger.phase("bounding"):
+                    track.take(problem, region, part, until)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some rows of a batch of boxes; `clause` and `row` say which, with -1 where a box has fewer."""
+
+    objective: Objective
+    clause: Int[Tensor, "D s"]
+    row: Int[Tensor, "D s"]
+
+
+def parts(problem: Problem, table: RowsOfBoxes, region: Region, until: Until) -> Iterator[Part]:
+    """All rows of a table, as many at once as fit into memory."""
+    net, objective = problem.network, table.objective
+    clause = torch.full((region.count, objective.count), -1)
+    row = clause.clone()
+    for k, place in table.rows_of.items():
+        clause[place] = k
+        row[place] = torch.arange(len(problem.rows[k].c))
+    chunk = until.chunk(VECTORS * 8 * widest(net, objective.layer) * region.count)
+    for start in range(0, objective.count, chunk):
+        stop = start + chunk
+        yield Part(objective.part(start, stop), clause[:, start:stop], row[:, start:stop])
+
+
+@dataclass(eq=False)
+class Track:
+    """One method on its way through an instance."""
+
+    method: str
+    bounder: Bounder
+    curve: Curve | None = None
+    lower: list[list[float | None]] = field(default_factory=list)  # clause by clause, row by row
+    iterations: int = 0
+    seconds: float = 0.0
+
+    def take(self, problem: Problem, region: Region, part: Part, until: Until) -> None:
+        """Bound some more rows."""
+        begun = time.monotonic()
+        if self.curve is not None:
+            until = replace(until, watch=self.curve.hears(part.clause, begun - self.seconds))
+        found = self.bounder.bound(problem.network, region, part.objective, until)
+        lower = found.lower.to("cpu", torch.float64)
+        self.seconds += time.monotonic() - begun
+        self.iterations = max(self.iterations, found.iterations)
+        for d, s in torch.nonzero(part.clause >= 0).tolist():
+            value = float(lower[d, s])
+            known = value if math.isfinite(value) else None
+            self.lower[int(part.clause[d, s])][int(part.row[d, s])] = known
+        if self.curve is not None:
+            self.curve.settle(part.clause, lower, self.seconds)
+
+
+@dataclass(eq=False)
+class Curve:
+    """The worst bound over all clauses against the seconds that a method has spent.
+
+    Points before the last one may come from iterates in single precision; the last one is the final bound.
+    """
+
+    best: Float[Tensor, " clauses"]  # of the rows that are finished
+    points: list[tuple[float, float]] = field(default_factory=list)
+
+    def hears(self, clause: Int[Tensor, "D s"], start: float) -> Callable[[Tensor], None]:
+        """A listener for the iterates of some rows; `start` is the moment of second 0."""
+
+        def listen(lower: Float[Tensor, "D s"]) -> None:
+            worst = float(self._with(clause, lower.to("cpu", torch.float64)).min())
+            if math.isfinite(worst) and (not self.points or worst > self.points[-1][1]):
+                self.points.append((time.monotonic() - start, worst))
+
+        return listen
+
+    def settle(self, clause: Int[Tensor, "D s"], lower: Float[Tensor, "D s"], seconds: float) -> None:
+        """The final bounds of some rows."""
+        self.best = self._with(clause, lower)
+        worst = float(self.best.min())
+        if math.isfinite(worst):
+            self.points.append((seconds, worst))
+
+    def _with(self, clause: Tensor, lower: Tensor) -> Tensor:
+        real = clause >= 0
+        return self.best.scatter_reduce(0, clause[real], lower[real].nan_to_num(nan=-math.inf), "amax")
+
+
+@dataclass(eq=False)
+class Record:
+    """What is known so far, method by method; results can be drawn up at any time, also from another thread."""
+
+    ledger: Ledger
+    tracks: tuple[Track, ...]
+    curves: bool = False  # whether to note how the bounds grow
+    clauses: tuple[int, ...] = ()  # the number of rows of each, once the instance is loaded
+
+    @classmethod
+    def of(cls, methods: Sequence[str], config: Config, ledger: Ledger, curves: bool = False) -> Record:
+        """Nothing known yet.  Raises InputError for an unknown method."""
+        tracks = [Track(name, build_bounder(name, config.bounding)) for name in methods]
+        return cls(ledger, tuple(tracks), curves)
+
+    def begin(self, problem: Problem) -> None:
+        """All rows of the problem are still unknown."""
+        sizes = tuple(len(rows.c) for rows in problem.rows)
+        for track in self.tracks:
+            track.lower = [[None] * size for size in sizes]
+            if self.curves:
+                track.curve = Curve(torch.full((len(sizes),), -math.inf, dtype=torch.float64))
+        self.clauses = sizes
+
+    def results(self, reason: Reason | None = None) -> tuple[LowerBounds, ...]:
+        """The bounds of every method, as far as they are known."""
+        return tuple(self._result(track, reason) for track in self.tracks)
+
+    def _result(self, track: Track, reason: Reason | None) -> LowerBounds:
+        ledger = self.ledger
+        rows = [RowBound(k, i, lower) for k, clause in enumerate(track.lower) for i, lower in enumerate(clause)]
+        spent = {"total": ledger.clock.elapsed()} | ledger.times() | {"bounding": track.seconds}
+        return LowerBounds(
+            track.method,
+            tuple(rows),
+            len(self.clauses),
+            track.iterations,
+            track.bounder.rigorous,
+            reason,
+            None if track.curve is None else tuple(track.curve.points),
+            spent,
+            ledger.setting,
+            ledger.network_sha256,
+            ledger.property_sha256,
+            ledger.device,
+            ledger.threads,
+            versions(),
+        )
