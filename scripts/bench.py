@@ -106,12 +106,11 @@ def loops(case: Case) -> dict[str, Callable[[], None]]:
         "alpha_crown": _iteration(slopes, slopes.start()),
         "big_m": _iteration(plain, start),
     }
-    average = Average()
+    average = Average(torch.arange(case.batch))
     at = plain.evaluate(start)
     average.add(plain.primal(at)[0], at.z)
-    everyone = torch.arange(case.batch)
     for masks in Masks:
-        dual = plain.with_cuts(Oracle.of(sweep, masks, 0.5).cuts(average, everyone))
+        dual = plain.with_cuts(Oracle.of(sweep, masks, 0.5).cuts(average))
         wide = torch.nn.functional.pad(start, (0, dual.variables - start.shape[-1]))
         found[f"active_set, 1 mask ({masks.value})"] = _iteration(dual, wide)
     found["saddle_point"] = _frank_wolfe(plain, start)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import hypothesis
 import pytest
+import torch
 from jaxtyping import install_import_hook
 
 # Must come before the first import of the package: annotations are checked in the tests, never for users.
 # The tower: an int serves as a float, as for every other type checker.
-install_import_hook("verifier", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+# Checking costs a factor of five on tiny tensors; SHAPES=0 leaves it out.
+if os.environ.get("SHAPES") != "0":
+    install_import_hook("verifier", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 # Shared machines make timings useless as a criterion, and a test that fails must fail again on the next run.
 hypothesis.settings.register_profile("strata", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("strata")
+
+torch.set_num_threads(1)  # the networks of the tests are too small to share out
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -187,12 +187,12 @@ _COUNTS = dict.fromkeys(("alpha_crown", "big_m", "active_set", "saddle_point", "
 _COUNTS["lp_cuts"] = "rounds"
 
 
-def with_iterations(config: Config, methods: Iterable[str], count: int) -> Config:
-    """The configuration with another number of (main) iterations for those of the methods that have one."""
+def iteration_overrides(methods: Iterable[str], count: int) -> list[str]:
+    """Overrides of the number of (main) iterations, for those of the methods that have one."""
     overrides = [f"bounding.{name}.{_COUNTS[name]}={count}" for name in methods if name in _COUNTS]
     if not overrides:
         raise InputError(f"only iterative methods take a number of iterations: {', '.join(_COUNTS)}")
-    return load_config(config, overrides)
+    return overrides
 
 
 def build_bounder(method: str, options: Bounding) -> Bounder:

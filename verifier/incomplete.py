@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
-from typing import Any
 
 import torch
 from torch import nn
@@ -19,106 +17,18 @@ from torch import nn
 from verifier.bounding.base import Bounder, Objective, Region, Until, widest
 from verifier.bounding.clauses import RowsOfBoxes, boxes_together
 from verifier.clock import Clock
-from verifier.config import Config, build_bounder, build_intermediate, load_config, with_iterations
+from verifier.config import Config, build_bounder, build_intermediate, iteration_overrides, load_config
 from verifier.property.arrays import Numbers, Unsafe
 from verifier.property.canonical import Problem
 from verifier.result.ledger import Ledger, versions
-from verifier.result.result import Setting, finite
+from verifier.result.lower_bounds import PHASES, LowerBounds, RowBound
+from verifier.result.result import Setting
 from verifier.result.verdict import Reason
 from verifier.run import Source, Task, load_problem, loader, machine, moved, out_of_memory
 from verifier.shapes import Float, Int, Tensor
 
-PHASES = ("load", "intermediate", "bounding")
 VECTORS = 64
 """Vectors of the widest layer that a method may hold per row.  None holds more, so none splits the rows it is given."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowBound:
-    """A lower bound of A y + B x - c over the box of a clause, for one of its rows; None if there was no time."""
-
-    clause: int
-    row: int
-    lower: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LowerBounds:
-    """What one method found out about an instance.
-
-    Guarantees: if `rigorous`, every bound includes all rounding errors, and no clause in `closed` holds a point.
-    """
-
-    method: str
-    rows: tuple[RowBound, ...] = ()
-    clauses: int = 0
-    iterations: int = 0
-    rigorous: bool = True
-    reason: Reason | None = None  # why the method was ended early, if it was
-    curve: tuple[tuple[float, float], ...] | None = None  # seconds of bounding, and the worst bound by then
-    time: dict[str, float] = field(default_factory=dict)  # "total" of the run so far, and `PHASES`
-    setting: Setting = field(default_factory=Setting)
-    network_sha256: str | None = None
-    property_sha256: str | None = None
-    device: str | None = None
-    threads: int | None = None
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def best_per_clause(self) -> tuple[float | None, ...]:
-        """The largest bound among the rows of each clause; None where there is none."""
-        best: list[float | None] = [None] * self.clauses
-        for row in self.rows:
-            known = best[row.clause]
-            if row.lower is not None and (known is None or row.lower > known):
-                best[row.clause] = row.lower
-        return tuple(best)
-
-    @property
-    def positive(self) -> tuple[int, ...]:
-        """The clauses with a bound above zero.  A bound of exactly zero proves nothing."""
-        return tuple(k for k, lower in enumerate(self.best_per_clause) if lower is not None and lower > 0)
-
-    @property
-    def closed(self) -> tuple[int, ...]:
-        """The clauses that are proved to hold no point."""
-        return self.positive if self.rigorous else ()
-
-    @property
-    def worst(self) -> float | None:
-        """The bound of the clause that is furthest from being closed; None if some clause has no bound."""
-        best = self.best_per_clause
-        known = [lower for lower in best if lower is not None]
-        return min(known) if known and len(known) == len(best) else None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The object of `--json`."""
-        return {
-            "method": self.method,
-            "iterations": self.iterations,
-            "rows": [{"clause": r.clause, "row": r.row, "lower": r.lower} for r in self.rows],
-            "best_per_clause": list(self.best_per_clause),
-            "closed": list(self.closed),
-            "lower_bound": self.worst,
-            "rigorous": self.rigorous,
-            "reason": None if self.reason is None else self.reason.value,
-            "network": self.setting.network,
-            "property": self.setting.property,
-            "network_sha256": self.network_sha256,
-            "property_sha256": self.property_sha256,
-            "timeout": self.setting.timeout,
-            "time": {name: round(self.time.get(name, 0.0), 6) for name in ("total", *PHASES)},
-            "curve": None if self.curve is None else [[round(t, 6), lower] for t, lower in self.curve],
-            "config": self.setting.config,
-            "seed": self.setting.seed,
-            "device": self.device,
-            "threads": self.threads,
-            "versions": self.versions,
-        }
-
-    def as_json(self) -> str:
-        """`as_dict` on one line."""
-        return json.dumps(finite(self.as_dict()), allow_nan=False)
 
 
 def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)
@@ -144,9 +54,7 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
 
     Guarantees: see `LowerBounds`.  Raises InputError for input that cannot be used.
     """
-    resolved = load_config(config)
-    if iterations is not None:
-        resolved = with_iterations(resolved, [method], iterations)
+    resolved = load_config(config, () if iterations is None else iteration_overrides([method], iterations))
     named = None if isinstance(network, nn.Module) else fspath(network)
     setting = Setting(named, None if prop is None else fspath(prop), timeout, resolved.resolved(), seed)
     ledger = Ledger(setting, Clock.begin(timeout), phases=PHASES)
@@ -165,7 +73,8 @@ def survey(task: Task, record: Record) -> tuple[LowerBounds, ...]:
             with ledger.phase("load"):
                 problem = moved(load_problem(task, ledger)[0], device)
             record.begin(problem)
-            _survey(task.config, problem, record, Until(ledger.clock))
+            if problem.rows:
+                _survey(task.config, problem, record, Until(ledger.clock))
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
@@ -223,6 +132,8 @@ class Track:
     bounder: Bounder
     curve: Curve | None = None
     lower: list[list[float | None]] = field(default_factory=list)  # clause by clause, row by row
+    left: int = 0  # rows still to come
+    hurried: bool = False  # whether the deadline ended an ascent
     iterations: int = 0
     seconds: float = 0.0
 
@@ -235,7 +146,10 @@ class Track:
         lower = found.lower.to("cpu", torch.float64)
         self.seconds += time.monotonic() - begun
         self.iterations = max(self.iterations, found.iterations)
-        for d, s in torch.nonzero(part.clause >= 0).tolist():
+        self.hurried |= until.expired()
+        real = torch.nonzero(part.clause >= 0).tolist()
+        self.left -= len(real)
+        for d, s in real:
             value = float(lower[d, s])
             known = value if math.isfinite(value) else None
             self.lower[int(part.clause[d, s])][int(part.row[d, s])] = known
@@ -294,7 +208,7 @@ class Record:
         """All rows of the problem are still unknown."""
         sizes = tuple(len(rows.c) for rows in problem.rows)
         for track in self.tracks:
-            track.lower = [[None] * size for size in sizes]
+            track.lower, track.left = [[None] * size for size in sizes], sum(sizes)
             if self.curves:
                 track.curve = Curve(torch.full((len(sizes),), -math.inf, dtype=torch.float64))
         self.clauses = sizes
@@ -313,7 +227,7 @@ class Record:
             len(self.clauses),
             track.iterations,
             track.bounder.rigorous,
-            reason,
+            reason if track.left or track.hurried or not self.clauses else None,
             None if track.curve is None else tuple(track.curve.points),
             spent,
             ledger.setting,

@@ -59,9 +59,7 @@ def values(net: Network, objective: Objective, x: torch.Tensor) -> torch.Tensor:
 
 def with_split(net: Network, region: Region, sign: int) -> tuple[Region, int, int]:
     """Split the most ambiguous neuron of the first group, in all regions."""
-    open_groups = [k for k in range(1, region.known + 1) if bool(region.ambiguous(k).all(dim=0).any())]
-    assume(bool(open_groups))
-    k = open_groups[0]
+    k = next(k for k in range(1, region.known + 1) if bool(region.ambiguous(k).all(dim=0).any()))
     neuron = int(torch.nonzero(region.ambiguous(k).all(dim=0))[0])
     low, high = [t.clone() for t in region.l_hat], [t.clone() for t in region.u_hat]
     splits = [torch.zeros_like(t, dtype=torch.int8) for t in low]
@@ -73,14 +71,14 @@ def with_split(net: Network, region: Region, sign: int) -> tuple[Region, int, in
 @pytest.mark.parametrize("family", networks.FAMILIES)
 @pytest.mark.parametrize("solver", SOLVERS)
 @given(seed=st.integers(0, 2**16))
-@settings(max_examples=4)
+@settings(max_examples=2)
 def test_bounds_are_valid_and_below_their_linear_program(family: str, solver: str, seed: int) -> None:
     net = networks.FAMILIES[family](seed)
     region, objective = root(net, seed, count=1), rows(net, seed)
     found = SOLVERS[solver].bound(net, region, objective, Until())
     x = networks.points(region.lower, region.upper, 200, seed)
     assert bool((values(net, objective, x) >= found.lower).all())
-    reference: Bounder = CutLP(rounds=12) if solver in TIGHT else PlanetLP()
+    reference: Bounder = CutLP(rounds=6) if solver in TIGHT else PlanetLP()
     program = reference.bound(net, region, objective, Until()).lower
     tolerance = 2e-3 if solver in TIGHT else 1e-6  # a finite number of rounds leaves a little of A
     assert bool((found.lower <= program + tolerance).all())
@@ -91,9 +89,9 @@ def test_bounds_are_valid_and_below_their_linear_program(family: str, solver: st
 def test_no_iterate_is_invalid_and_the_best_is_kept(family: str, solver: str) -> None:
     net = networks.FAMILIES[family](11)
     region, objective = root(net, 11, count=1), rows(net, 11)
-    program = CutLP(rounds=20).bound(net, region, objective, Until()).lower
+    program = CutLP(rounds=8).bound(net, region, objective, Until()).lower
     start = _shortened(SOLVERS[solver], 0).bound(net, region, objective, Until()).lower
-    for count in (1, 2, 5, 9):
+    for count in (1, 6):
         lower = _shortened(SOLVERS[solver], count).bound(net, region, objective, Until()).lower
         assert bool((lower <= program + 2e-3).all())
         assert bool((lower >= start - 1e-12).all())
@@ -111,6 +109,7 @@ def duals(net: Network, seed: int, split: bool) -> dict[str, tuple[Dual, torch.T
     """Each dual function with a random interior point."""
     region = root(net, seed)
     if split:
+        assume(any(bool(region.ambiguous(k).all(dim=0).any()) for k in range(1, region.known + 1)))
         region, _, _ = with_split(net, region, 1 if seed % 2 else -1)
     objective = rows(net, seed)
     sweep = Sweep.prepare(net, region, objective.layer)
@@ -135,7 +134,7 @@ def duals(net: Network, seed: int, split: bool) -> dict[str, tuple[Dual, torch.T
 @pytest.mark.parametrize("name", ["slopes", "big_m", "cuts"])
 @pytest.mark.parametrize("split", [False, True])
 @given(seed=st.integers(0, 2**16))
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_supergradients_equal_finite_differences(family: str, name: str, split: bool, seed: int) -> None:
     net = networks.FAMILIES[family](seed)
     dual, point = duals(net, seed, split)[name]
@@ -175,7 +174,7 @@ def test_an_empty_active_set_is_big_m() -> None:
     torch.testing.assert_close(active, big_m, rtol=0, atol=1e-12)
 
 
-LONG = Ascent(3000, Steps(0.03, 1e-5))
+LONG = Ascent(500, Steps(0.3, 1e-3))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +196,7 @@ def test_values_of_the_papers_example(
     objective = Objective(3, torch.ones(1, 1, 1, dtype=torch.float64))
     assert BigM(LONG).bound(net, region, objective, Until()).lower.item() == pytest.approx(float(planet), abs=2e-3)
     assert AlphaCrown(LONG).bound(net, region, objective, Until()).lower.item() <= float(planet) + 1e-9
-    active = ActiveSet(LONG, SHORT, Additions(200, 1, 7), point=OraclePoint.AVERAGE)
+    active = ActiveSet(LONG, SHORT, Additions(80, 1, 6), point=OraclePoint.AVERAGE)
     found = active.bound(net, region, objective, Until()).lower.item()
     assert float(planet) - 2e-3 <= found <= float(anderson) + 1e-9
     assert found == pytest.approx(float(anderson), abs=1e-2)
@@ -209,7 +208,7 @@ def test_alpha_crown_reaches_the_linear_program(family: str) -> None:
     net = networks.FAMILIES[family](9)
     region, objective = root(net, 9, method="interval", count=1), rows(net, 9)
     program = PlanetLP().bound(net, region, objective, Until()).lower
-    found = AlphaCrown(Ascent(1000, Steps(0.1, 1e-4))).bound(net, region, objective, Until()).lower
+    found = AlphaCrown(Ascent(200, Steps(0.1, 1e-3))).bound(net, region, objective, Until()).lower
     torch.testing.assert_close(found, program, rtol=0, atol=3e-3)
 
 
@@ -226,19 +225,19 @@ def test_splits_are_constraints(family: str, solver: str, sign: int) -> None:
     inside = net.preactivations(x)[k - 1][..., neuron] * sign >= 0
     assert bool(inside.any())
     assert bool((values(net, objective, x)[inside] >= found[0]).all())
-    reference: Bounder = CutLP(rounds=12) if solver in TIGHT else PlanetLP()
+    reference: Bounder = CutLP(rounds=6) if solver in TIGHT else PlanetLP()
     assert bool((found <= reference.bound(net, region, objective, Until()).lower + 2e-3).all())
 
 
 def test_split_multipliers_reach_the_linear_program_with_splits() -> None:
     gains = []
-    for seed in range(8):
+    for seed in range(4):
         net = networks.dense(seed, (3, 8, 8, 1))
         region, _, _ = with_split(net, root(net, seed, radius=1.0, method="interval", count=1), 1 if seed % 2 else -1)
         objective = rows(net, seed, count=1)
         ignoring = replace(region, splits=None)
-        with_multipliers = AlphaCrown(Ascent(600, Steps(0.1, 1e-4))).bound(net, region, objective, Until()).lower
-        without = AlphaCrown(Ascent(600, Steps(0.1, 1e-4))).bound(net, ignoring, objective, Until()).lower
+        with_multipliers = AlphaCrown(Ascent(150, Steps(0.1, 1e-3))).bound(net, region, objective, Until()).lower
+        without = AlphaCrown(Ascent(150, Steps(0.1, 1e-3))).bound(net, ignoring, objective, Until()).lower
         program = PlanetLP().bound(net, region, objective, Until()).lower
         torch.testing.assert_close(with_multipliers, program, rtol=0, atol=5e-3)
         gains.append(float(with_multipliers - without))

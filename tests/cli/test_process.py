@@ -96,7 +96,9 @@ def test_a_reader_that_goes_away_is_no_error(tiny: Any) -> None:
 HEAVY = {"torch", "onnx", "onnxruntime", "onnx2torch", "highspy", "numpy"}
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["show", "--help"], ["x", "y", "--help"], []])
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["--version"], ["show", "--help"], ["bounds", "--help"], ["x", "y", "--help"], []]
+)
 def test_help_and_version_load_nothing_heavy(argv: list[str]) -> None:
     script = (
         "import sys\nfrom verifier.cli.main import run\ncode = run(sys.argv[1:])\n"

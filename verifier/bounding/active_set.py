@@ -73,16 +73,17 @@ class ActiveSet(Bounder):
         begin = self.initial.run(dual, self.start.point(dual), until)
         oracle = Oracle.of(dual.sweep, self.masks, self.threshold)
         climb = Climb(dual, begin.point, until)
-        seen = Average()
+        seen = Average(climb.rows)
         for t in range(self.ascent.iterations):
             if t % self.ascent.check_every == 0 and climb.finished():
                 return dual, climb.best(begin.iterations + t)
+            seen.follow(climb.rows)
             at = climb.record()
             if self.additions.due(t, len(dual.cuts)):
                 seen.add(climb.dual.primal(at)[0], at.z)
-                dual = dual.with_cuts(oracle.cuts(seen, climb.rows))
+                dual = dual.with_cuts(oracle.cuts(seen))
                 climb.extend(dual.select(climb.rows), dual.variables)
-                at, seen = climb.record(), Average()
+                at, seen = climb.record(), Average(climb.rows)
             elif self.point is OraclePoint.AVERAGE:
                 seen.add(climb.dual.primal(at)[0], at.z)
             climb.step(at, self.ascent.steps.at(t, self.ascent.iterations), t)

@@ -80,7 +80,8 @@ class SlopeDual(Dual[SlopePoint]):
             gain = torch.zeros_like(value) if lam is None else lam.clamp(min=0) * value * kinks.ambiguous
             slopes.append(gain)
             splits.append(torch.zeros_like(value) if kinks.sign is None else -kinks.sign * value)
-        return torch.cat(slopes + splits if self.has_splits else slopes, dim=-1)
+        nothing = trace.x0[..., :0]  # a network may have no group at all
+        return torch.cat([nothing, *slopes, *(splits if self.has_splits else [])], dim=-1)
 
     def project(self, point: Float[Tensor, "D S V"]) -> None:
         point[..., : self.kinks].clamp_(0.0, 1.0)

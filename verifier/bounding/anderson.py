@@ -51,7 +51,7 @@ class Cut(ABC):
 
     @property
     @abstractmethod
-    def masks(self) -> tuple[Bool[Tensor, "D S *entries"], ...]:
+    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
         """The bits, without the constants that depend on the region."""
 
 
@@ -122,7 +122,7 @@ class SharedCut(Cut):
     kept: tuple[Float[Tensor, "D S _"], ...]
 
     @property
-    def masks(self) -> tuple[Bool[Tensor, "D S *entries"], ...]:
+    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
         return tuple(k > 0 for k in self.kept)
 
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
@@ -218,7 +218,7 @@ class RowMaskCut(Cut):
     mask: Bool[Tensor, "D S a t"]
 
     @property
-    def masks(self) -> tuple[Bool[Tensor, "D S *entries"], ...]:
+    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
         return (self.mask,)
 
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:

@@ -17,8 +17,10 @@ import torch
 
 from verifier.bounding.alpha_crown import SlopeDual, SlopePoint
 from verifier.bounding.ascent import Dual
-from verifier.bounding.base import Objective
-from verifier.bounding.sweep import Sweep
+from verifier.bounding.base import Objective, Region
+from verifier.bounding.rounding import MARGIN, round_up, source_magnitude
+from verifier.bounding.sweep import Sweep, dot
+from verifier.operators import gamma
 from verifier.shapes import Bool, Float, Int, Tensor
 
 
@@ -37,9 +39,24 @@ class Conjunction:
         return Objective(layer, weights @ self.A, inputs, -(weights @ self.c.unsqueeze(-1)).squeeze(-1))
 
     def values(self, y: Float[Tensor, "D S n_y"], x0: Float[Tensor, "D S n0"]) -> Float[Tensor, "D S m"]:
-        """Every row at a point; rows that are only padding look as good as the best."""
+        """Every row at a point; padding gives zero."""
         g = y @ self.A.transpose(1, 2) - self.c.unsqueeze(1)
         return g if self.B is None else g + x0 @ self.B.transpose(1, 2)
+
+    def rounding(
+        self, weights: Float[Tensor, "D S m"], region: Region, slack: Float[Tensor, "D n_y"]
+    ) -> Float[Tensor, "D S"]:
+        """How far the rounded combination can be from the exact one, on the region.
+
+        Rows may cancel, so the sizes of the rows count, not that of their combination.  `slack`: what rounding costs
+        per unit of the output's multiplier, at least gamma(MARGIN) times its size.
+        """
+        m = self.c.shape[-1]
+        scalars = (weights @ self.c.abs().unsqueeze(-1)).squeeze(-1)
+        if self.B is not None:
+            scalars = scalars + dot(weights @ self.B.abs(), source_magnitude(region, 0))
+        outputs = (1.0 + m / MARGIN) * dot(weights @ self.A.abs(), slack)
+        return round_up(outputs + gamma(m + MARGIN) * scalars, MARGIN)
 
     def even(self) -> Float[Tensor, "D 1 m"]:
         """Equal weights for all rows."""
@@ -81,7 +98,11 @@ class ConjunctionDual(Dual[SlopePoint]):
         return replace(self.slopes, objective=objective)
 
     def evaluate(self, point: Float[Tensor, "D 1 V"]) -> SlopePoint:
-        return self._at(point).evaluate(point[..., : self.plain])
+        at, sweep = self._at(point).evaluate(point[..., : self.plain]), self.slopes.sweep
+        if sweep.slacks is None:
+            return at
+        error = self.rows.rounding(point[..., self.plain :], sweep.region, sweep.slacks[-1])
+        return replace(at, lower=at.lower - error)
 
     def supergradient(self, point: Float[Tensor, "D 1 V"], at: SlopePoint) -> Float[Tensor, "D 1 V"]:
         dual, sweep = self._at(point), self.slopes.sweep

@@ -84,7 +84,8 @@ class Lagrangian(Dual[Inner]):
             blocks[1].append(theta * (1 - kinks.upper))
             blocks[2].append(theta * kinks.upper)
             blocks[3].append(torch.zeros_like(lam) if split is None else split.expand_as(lam))
-        point = torch.cat([part for block in blocks for part in block], dim=-1)
+        nothing = trace.x0[..., :0]  # a network may have no group at all
+        point = torch.cat([nothing, *(part for block in blocks for part in block)], dim=-1)
         return torch.nn.functional.pad(point, (0, len(self.cuts) * sum(self.sizes))).clamp_(min=0)
 
     def views(self, point: Float[Tensor, "D S V"]) -> list[Multipliers]:
@@ -176,7 +177,7 @@ class Lagrangian(Dual[Inner]):
         for k, (kinks, x_hat) in enumerate(zip(self.sweep.kinks, x_hats, strict=True)):
             for block, part in zip(blocks, self._violations(k, kinks, x_hat, at, values), strict=True):
                 block.append(part)
-        return torch.cat([part for block in blocks for part in block], dim=-1)
+        return torch.cat([at.x0[..., :0], *(part for block in blocks for part in block)], dim=-1)
 
     def _violations(self, k: int, kinks: Kinks, x_hat: Tensor, at: Inner, values: list[Tensor]) -> list[Tensor]:
         """How far the minimiser violates each relaxed constraint of a group: the supergradient."""

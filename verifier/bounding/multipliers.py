@@ -21,7 +21,7 @@ class GroupMasks:
     """The masks of one set of cuts at one group: one bit per weight of each kink, or two bits per input."""
 
     per_weight: bool
-    bits: tuple[Bool[Tensor, "D S *entries"], ...]
+    bits: tuple[Bool[Tensor, "D S ..."], ...]
 
     @classmethod
     def of(cls, cut: Cut) -> GroupMasks:

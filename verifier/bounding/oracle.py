@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import torch
+
 from verifier.bounding.anderson import Cut, RowGeometry, SharedGeometry
 from verifier.bounding.sweep import Sweep
 from verifier.shapes import Int, Tensor
@@ -24,13 +26,23 @@ class Average:
     Near the end of an ascent it approximates a solution of the primal linear program, in its interior.
     """
 
+    rows: Int[Tensor, " d"]  # the regions that the points belong to, in ascending order
     count: int = 0
     _values: tuple[Tensor, ...] = ()
     _z: tuple[Tensor, ...] = ()
 
+    def follow(self, rows: Int[Tensor, " d"]) -> None:
+        """Forget regions that have left the batch."""
+        if len(rows) == len(self.rows):
+            return
+        kept = torch.searchsorted(self.rows, rows)
+        self.rows = rows
+        self._values = tuple(v[kept] for v in self._values)
+        self._z = tuple(v[kept] for v in self._z)
+
     def add(self, values: list[Tensor], z: tuple[Tensor, ...]) -> None:
-        """Take one more point; a batch that has lost members starts anew."""
-        if self.count == 0 or self._values[0].shape != values[0].shape:
+        """Take one more point of the regions `rows`."""
+        if self.count == 0:
             self.count = 1
             self._values, self._z = tuple(v.clone() for v in values), tuple(v.clone() for v in z)
             return
@@ -61,9 +73,9 @@ class Oracle:
             found.append(geometry)
         return cls(tuple(found), sweep.region.count, threshold)
 
-    def cuts(self, point: Average, rows: Int[Tensor, " d"]) -> tuple[Cut | None, ...]:
-        """The cuts at a point of the regions `rows`; all other regions get cuts with empty masks."""
-        values, z = point.mean()
+    def cuts(self, point: Average) -> tuple[Cut | None, ...]:
+        """The cuts at a point of some regions; all other regions get cuts with empty masks."""
+        rows, (values, z) = point.rows, point.mean()
         found: list[Cut | None] = []
         for k, geometry in enumerate(self.geometries):
             if geometry is None:

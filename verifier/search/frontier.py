@@ -25,12 +25,23 @@ class Domains:
     def select(self, rows: Tensor) -> Domains:
         return Domains(self.clause[rows], self.signs[rows], self.lower[rows], self.warm[rows], self.scores[rows])
 
+    def open(self, inherited: Float[Tensor, " D"]) -> Domains:
+        """Those that are not closed (a bound of +inf), with the better of their own and an inherited bound."""
+        lower = torch.fmax(self.lower, inherited.to(self.lower.dtype))
+        return Domains(self.clause, self.signs, lower, self.warm, self.scores).select(~(lower == torch.inf))
+
     def fields(self) -> tuple[Tensor, ...]:
         return self.clause, self.signs, self.lower, self.warm, self.scores
 
+    def to(self, device: torch.device) -> Domains:
+        return Domains(*(field.to(device) for field in self.fields()))
+
 
 class Frontier:
-    """Domains that wait.  Best-first: the worst bound leaves first; depth-first once it is larger than `limit`."""
+    """Domains that wait, in main memory.  The worst bound leaves first; beyond `limit` domains the deepest one does.
+
+    A bound that is NaN counts as the worst of all: it must not hide a domain.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -42,7 +53,7 @@ class Frontier:
 
     def lower(self) -> float:
         """The worst bound of all that wait; +inf if nothing does."""
-        return float(self._rank.min()) if len(self._rank) else float("inf")
+        return float(self._rank.min()) if self.open else float("inf")
 
     def push(self, domains: Domains) -> None:
         if not len(domains):
@@ -54,15 +65,15 @@ class Frontier:
         assert self._store is not None
         places = free[: len(domains)]
         for mine, other in zip(self._store.fields(), domains.fields(), strict=True):
-            mine[places] = other.to(mine.dtype)
-        # NaN bounds must not hide a domain: they leave first.
-        self._rank[places] = torch.nan_to_num(domains.lower.float(), nan=-3e38, posinf=3e38, neginf=-3e38)
-        self._depth[places] = (domains.signs != 0).sum(dim=1).float()
+            mine[places] = other.to(mine.device, mine.dtype)
+        known = domains.lower.to("cpu", torch.float32)
+        self._rank[places] = torch.where(known.isnan(), -torch.inf, known.clamp(max=torch.finfo(known.dtype).max))
+        self._depth[places] = (domains.signs != 0).sum(dim=1).to("cpu", torch.float32)
         self.open += len(domains)
         self.most = max(self.most, self.open)
 
     def pop(self, count: int) -> Domains:
-        """Take out at most `count` domains."""
+        """Take out at most `count` domains.  Require: some are open."""
         assert self._store is not None
         count = min(count, self.open)
         rank = self._rank
@@ -74,15 +85,16 @@ class Frontier:
         return self._store.select(places)
 
     def _grow(self, like: Domains, missing: int) -> None:
-        extra = max(missing, len(self._rank), 256)
+        """Double the places, but slow down where `limit` would be passed."""
+        now = len(self._rank)
+        extra = max(missing, min(now, max(self._limit - now, now // 4)), 256)
 
         def more(field: Tensor) -> Tensor:
-            return field.new_zeros(extra, *field.shape[1:])
+            return torch.zeros(extra, *field.shape[1:], dtype=field.dtype)
 
-        fresh = [more(field) for field in like.fields()]
         if self._store is None:
-            self._store = Domains(*fresh)
+            self._store = Domains(*(more(field) for field in like.fields()))
         else:
-            self._store = Domains(*(torch.cat(pair) for pair in zip(self._store.fields(), fresh, strict=True)))
+            self._store = Domains(*(torch.cat([field, more(field)]) for field in self._store.fields()))
         self._rank = torch.cat([self._rank, torch.full((extra,), torch.inf)])
         self._depth = torch.cat([self._depth, torch.zeros(extra)])

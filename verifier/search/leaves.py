@@ -51,9 +51,9 @@ def _affine_pieces(root: Root, signs: Tensor, clause: int) -> tuple[_Affine, _Af
     region = root.narrowed(signs.unsqueeze(0))
     assert root.region.kinks is not None
     n0 = root.net.n_in
-    units = torch.cat([torch.zeros(1, n0, dtype=torch.float64), torch.eye(n0, dtype=torch.float64)])
+    units = torch.cat([root.region.lower.new_zeros(1, n0), torch.eye(n0, dtype=torch.float64, device=root.device)])
     values: list[Tensor | None] = [units]
-    hidden = []
+    hidden = [units[:, :0]]
     for k, group in enumerate(root.net.groups):
         x_hat = group.forward(values).expand(n0 + 1, -1)
         hidden.append(x_hat[:, root.region.kinks[k]])
@@ -69,14 +69,15 @@ def _affine_pieces(root: Root, signs: Tensor, clause: int) -> tuple[_Affine, _Af
 
 def _difference(at_units: Tensor) -> _Affine:
     matrix = (at_units[1:] - at_units[:1]).T
-    return _Affine(matrix.numpy(), at_units[0].numpy())
+    return _Affine(matrix.cpu().numpy(), at_units[0].cpu().numpy())
 
 
 def _program(root: Root, signs: Tensor, hidden: _Affine, rows: _Affine) -> tuple[Program, Floats]:
     """Variables: the input, then t; rows: sign constraints, then g <= t.  Also the sign of each constraint."""
-    fixed = np.flatnonzero(signs.numpy())
-    sides: Floats = signs.numpy()[fixed].astype(np.float64)
-    low, high = root.region.lower[0].numpy(), root.region.upper[0].numpy()
+    imposed = signs.cpu().numpy()
+    fixed = np.flatnonzero(imposed)
+    sides: Floats = imposed[fixed].astype(np.float64)
+    low, high = root.region.lower[0].cpu().numpy(), root.region.upper[0].cpu().numpy()
     matrix = np.concatenate([hidden.matrix[fixed] * sides[:, None], -rows.matrix])
     with_t = np.concatenate(
         [matrix, np.concatenate([np.zeros(len(fixed)), np.ones(len(rows.offset))])[:, None]], axis=1
@@ -94,18 +95,21 @@ def _certify(root: Root, signs: Tensor, clause: int, found: Solution, sides: Flo
     if found.multipliers is None:
         return -float("inf")
     y = np.maximum(found.multipliers, 0.0)
-    dual = root.dual(signs.unsqueeze(0), torch.tensor([clause]), torch.float64)
+    dual = root.dual(signs.unsqueeze(0), torch.tensor([clause], device=root.device), torch.float64)
     point = dual.start()
     fixed = torch.nonzero(signs).flatten()
-    splits = torch.from_numpy(y[: len(sides)])
-    weights = torch.from_numpy(y[len(sides) :])
+    splits = torch.from_numpy(y[: len(sides)]).to(root.device)
+    weights = torch.from_numpy(y[len(sides) :]).to(root.device)
     total = float(weights.sum())
     if total > 0:
         kept = root.rows.present[clause]
         point[0, 0, dual.plain :][kept] = weights / total
         splits = splits / total
     best = -float("inf")
-    for scale in (1.0,) if total > 0 and np.isfinite(found.lower) else (1.0, 1e3, 1e6, 1e9):
+    # The bound of an infeasible program grows with the length of its ray; rounding errors do so too.
+    for scale in (1.0,) if total > 0 and np.isfinite(found.lower) else (1e3, 1.0, 1e6, 1e9):
         point[0, 0, root.kinks : dual.plain].index_copy_(0, fixed, scale * splits)
         best = max(best, float(dual.evaluate(point).lower))
+        if best > 0:
+            break
     return best

@@ -19,8 +19,9 @@ from verifier.shapes import Float, Int, Int8, Tensor
 class Root:
     """An input box with rigorous bounds in float64, its kinks fixed for the whole tree.
 
-    `rows` has one entry per clause of the box; `clauses` gives their numbers in the property.  A domain is a clause
-    and a sign for each kink: +1 passing, -1 blocking, 0 open; kinks are counted through all groups.
+    `rows` has one entry per clause of the box; `clauses` gives their numbers in the property, `known` lower bounds of
+    their largest rows.  A domain is a clause and a sign for each kink: +1 passing, -1 blocking, 0 open; kinks are
+    counted through all groups.
     """
 
     net: Network
@@ -29,16 +30,25 @@ class Root:
     clauses: tuple[int, ...]
     rows: Conjunction
     slacks: tuple[Float[Tensor, "1 _"], ...]
+    known: Float[Tensor, " C"]
 
     @classmethod
-    def of(cls, problem: Problem, region: Region, clauses: tuple[int, ...]) -> Root:
+    def of(
+        cls, problem: Problem, region: Region, clauses: tuple[int, ...], known: Float[Tensor, " C"] | None = None
+    ) -> Root:
         """Require: `region` holds the bounds of one box (D = 1), and all clauses have that box."""
         net = problem.network
         kinks = tuple(Kinks.of(region, k).index for k in range(1, len(net.layers)))
         length = widest(net, len(net.layers)) + len(net.layers)
         slacks = tuple(layer_slack(layer, region, length) for layer in net.layers)
         rows = _table(problem, clauses)
-        return cls(net, net.to(dtype=torch.float32), replace(region, kinks=kinks), clauses, rows, slacks)
+        if known is None:
+            known = region.lower.new_full((len(clauses),), -torch.inf)
+        return cls(net, net.to(dtype=torch.float32), replace(region, kinks=kinks), clauses, rows, slacks, known)
+
+    @property
+    def device(self) -> torch.device:
+        return self.region.lower.device
 
     @property
     def sizes(self) -> list[int]:
@@ -53,7 +63,8 @@ class Root:
         """l_hat and u_hat of all kinks at the root."""
         assert self.region.kinks is not None
         sides = zip(self.region.l_hat, self.region.u_hat, self.region.kinks, strict=True)
-        pairs = [(low[0, index], high[0, index]) for low, high, index in sides]
+        none = self.region.lower.new_zeros(0)
+        pairs = [(none, none), *((low[0, index], high[0, index]) for low, high, index in sides)]
         return torch.cat([p[0] for p in pairs]), torch.cat([p[1] for p in pairs])
 
     def narrowed(self, signs: Int8[Tensor, "D A"]) -> Region:

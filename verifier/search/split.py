@@ -25,15 +25,19 @@ class Children:
 def split(parents: Domains, batch: int) -> Children:
     """Split every parent at its best kinks, several levels at once while that keeps the batch within `batch`.
 
-    Require: every parent has an ambiguous kink (a score >= 0).  Guarantee: the children of a parent cover it.
+    Require: some kinks; those that may be split have a score >= 0.  Guarantee: the children of a parent cover it and
+    differ from each other.  A parent with fewer such kinks than others gets fewer children; with none, itself.
     """
-    open_kinks = int((parents.scores >= 0).sum(dim=1).min())
-    levels = max(1, min(open_kinks, int(math.log2(max(2, batch / len(parents))))))
+    may_split = parents.scores >= 0
+    most, room = int(may_split.sum(dim=1).max()), int(math.log2(max(2, batch / len(parents))))
+    levels = max(1, min(most, room))
     best = parents.scores.topk(levels, dim=1).indices
-    count = 2**levels
-    pattern = (torch.arange(count, device=best.device).unsqueeze(1) >> torch.arange(levels, device=best.device)) & 1
-    signs = parents.signs.repeat_interleave(count, dim=0)
-    choice = (2 * pattern - 1).to(torch.int8).repeat(len(parents), 1)
-    signs.scatter_(1, best.repeat_interleave(count, dim=0), choice)
-    parent = torch.arange(len(parents), device=best.device).repeat_interleave(count)
-    return Children(parent, signs)
+    free, now = may_split.gather(1, best).unsqueeze(1), parents.signs.gather(1, best).unsqueeze(1)  # [P, 1, levels]
+    numbers = torch.arange(2**levels, device=best.device).unsqueeze(1)
+    bits = ((numbers >> torch.arange(levels, device=best.device)) & 1).unsqueeze(0)  # [1, 2^levels, levels]
+    choice = torch.where(free, (2 * bits - 1).to(torch.int8), now)  # [P, 2^levels, levels]
+    different = (free | (bits == 0)).all(dim=2)  # one pattern only for what is not split
+    signs = parents.signs.repeat_interleave(len(numbers), dim=0)
+    signs.scatter_(1, best.repeat_interleave(len(numbers), dim=0), choice.flatten(0, 1))
+    parent = torch.arange(len(parents), device=best.device).repeat_interleave(len(numbers))
+    return Children(parent, signs).select(different.flatten())

@@ -1,0 +1,149 @@
+"""Small instances for the search, with exact answers from the oracle, which shares no code with the package."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import networks
+import numpy as np
+import oracle
+import torch
+from falsify import instances
+
+from verifier.bounding.base import Region, Until
+from verifier.bounding.clauses import ClauseBounder, ClauseBounds
+from verifier.bounding.intermediate import RootBounds
+from verifier.clock import Clock
+from verifier.falsify.base import Falsifier
+from verifier.network.network import Network
+from verifier.property.canonical import Problem
+from verifier.property.property import ExactRow
+from verifier.search.boxes import BoxSearch
+from verifier.search.engine import Outcome, Policy, Progress
+from verifier.search.root import Root
+
+Box = tuple[np.ndarray, np.ndarray]
+
+
+def small_dense(seed: int) -> Network:
+    """A chain whose depth and widths depend on the seed."""
+    rng = np.random.default_rng(seed)
+    widths = [int(rng.integers(3, 7)) for _ in range(int(rng.integers(1, 4)))]
+    return networks.dense(seed, (int(rng.integers(2, 5)), *widths, 2))
+
+
+FAMILIES: dict[str, Callable[[int], Network]] = {
+    "dense": small_dense,
+    "conv": networks.conv,
+    "residual": networks.residual,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """One clause in floats: A y + B x <= c on box number `box`; `least` is the exact minimum of its largest row."""
+
+    box: int
+    A: np.ndarray
+    B: np.ndarray | None
+    c: np.ndarray
+    least: float
+
+    def rows(self, margin: float) -> list[ExactRow]:
+        """The rows, moved so that the minimum is `margin`."""
+        moved = self.c + (self.least - margin)
+        return [
+            instances.row(terms(a), bound, {} if self.B is None else terms(self.B[i]))
+            for i, (a, bound) in enumerate(zip(self.A, moved.tolist(), strict=True))
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    net: Network
+    boxes: tuple[Box, ...]
+    claims: tuple[Claim, ...]
+
+    def problem(self, margins: Sequence[float]) -> Problem:
+        """The instance in which the largest row of clause k has the exact minimum margins[k], up to rounding."""
+        sides = ([side.tolist() for side in each] for each in zip(*self.boxes, strict=True))
+        made = [(claim.box, claim.rows(margin)) for claim, margin in zip(self.claims, margins, strict=True)]
+        return instances.problem(self.net, instances.boxes(*sides), made)
+
+
+def terms(row: np.ndarray) -> dict[int, object]:
+    return {i: value for i, value in enumerate(row.tolist()) if value}
+
+
+def twin(net: Network) -> oracle.Dag:
+    """The same network as dense matrices of numpy."""
+
+    def matrix(term: object) -> np.ndarray:
+        return term.forward(torch.eye(term.n_in, dtype=torch.float64)).T.numpy()  # type: ignore[attr-defined]
+
+    nodes = [
+        (tuple(j for j, _ in layer.terms), tuple(matrix(w) for _, w in layer.terms), layer.bias.numpy())
+        for layer in net.layers
+    ]
+    return oracle.dag(net.n_in, nodes)
+
+
+def random_case(family: str, seed: int, counts: Sequence[int], mixed: bool = False, boxes: int = 1) -> Case:
+    """Random clauses with the given numbers of rows on one or several boxes; `mixed` rows look at the input too.
+
+    The last row of a mixed clause with several rows does not look at the output at all.
+    """
+    net, rng = FAMILIES[family](seed), np.random.default_rng(seed)
+    radius = 0.35 if family == "conv" else 0.9
+    lower, upper = (side.numpy() for side in networks.box(net, seed, radius, boxes))
+    claims = []
+    for k, m in enumerate(counts):
+        A, c = rng.normal(size=(m, net.n_out)), 0.3 * rng.normal(size=m)
+        B = 0.4 * rng.normal(size=(m, net.n_in)) if mixed else None
+        if mixed and m > 1:
+            A[-1] = 0.0
+        box = lower[k % boxes], upper[k % boxes]
+        least = oracle.minimum_of_max(twin(net), box, A, c, B)
+        claims.append(Claim(k % boxes, A, B, c, least.value))
+    return Case(net, tuple(zip(lower, upper, strict=True)), tuple(claims))
+
+
+def decide(
+    problem: Problem,
+    policy: Policy | None = None,
+    falsifier: Falsifier | None = None,
+    clock: Clock | None = None,
+    bounded: bool = False,
+) -> Outcome:
+    """The answer of branch and bound; without `bounded` it gets no help from bounds of single rows."""
+    found = ClauseBounds(torch.full((len(problem.rows),), -torch.inf, dtype=torch.float64), {}, {})
+    if bounded:
+        found = ClauseBounder().bound(problem, Until())
+    search = BoxSearch(policy or Policy(), falsifier=falsifier)
+    return search.run(problem, found, instances.arena(problem), clock or Clock.begin(120), ignore)
+
+
+def ignore(progress: Progress) -> None:
+    """Nobody listens."""
+
+
+def root_of(problem: Problem, box: int = 0) -> Root:
+    """What the domains of one box share, with all of its clauses."""
+    sides = problem.lower[box : box + 1], problem.upper[box : box + 1]
+    region: Region = RootBounds().region(problem.network, *sides, Until())
+    return Root.of(problem, region, problem.clauses_of[box])
+
+
+def patterns(kinks: int) -> torch.Tensor:
+    """All sign vectors of that length, int8."""
+    return torch.tensor(list(itertools.product((-1, 1), repeat=kinks)), dtype=torch.int8)
+
+
+def signs_at(root: Root, x: torch.Tensor) -> torch.Tensor:
+    """The signs of all kinks at points [P, n0]; a kink at exactly zero is 0."""
+    assert root.region.kinks is not None
+    x_hat = root.net.preactivations(x)[:-1]
+    parts = [values[:, index] for values, index in zip(x_hat, root.region.kinks, strict=True)]
+    return torch.cat(parts, dim=1).sign().to(torch.int8)

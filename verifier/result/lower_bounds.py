@@ -1,0 +1,100 @@
+"""The result of incomplete verification, and its JSON form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from verifier.result.result import Setting, finite
+from verifier.result.verdict import Reason
+
+PHASES = ("load", "intermediate", "bounding")
+
+
+@dataclass(frozen=True, slots=True)
+class RowBound:
+    """A lower bound of A y + B x - c over the box of a clause, for one of its rows; None if there was no time."""
+
+    clause: int
+    row: int
+    lower: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LowerBounds:
+    """What one method found out about an instance.
+
+    Guarantees: if `rigorous`, every bound includes all rounding errors, and no clause in `closed` holds a point.
+    """
+
+    method: str
+    rows: tuple[RowBound, ...] = ()
+    clauses: int = 0
+    iterations: int = 0
+    rigorous: bool = True
+    reason: Reason | None = None  # why the method was ended early, if it was
+    curve: tuple[tuple[float, float], ...] | None = None  # seconds of bounding, and the worst bound by then
+    time: dict[str, float] = field(default_factory=dict)  # "total" of the run so far, and `PHASES`
+    setting: Setting = field(default_factory=Setting)
+    network_sha256: str | None = None
+    property_sha256: str | None = None
+    device: str | None = None
+    threads: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def best_per_clause(self) -> tuple[float | None, ...]:
+        """The largest bound among the rows of each clause; None where there is none."""
+        best: list[float | None] = [None] * self.clauses
+        for row in self.rows:
+            known = best[row.clause]
+            if row.lower is not None and (known is None or row.lower > known):
+                best[row.clause] = row.lower
+        return tuple(best)
+
+    @property
+    def positive(self) -> tuple[int, ...]:
+        """The clauses with a bound above zero.  A bound of exactly zero proves nothing."""
+        return tuple(k for k, lower in enumerate(self.best_per_clause) if lower is not None and lower > 0)
+
+    @property
+    def closed(self) -> tuple[int, ...]:
+        """The clauses that are proved to hold no point."""
+        return self.positive if self.rigorous else ()
+
+    @property
+    def worst(self) -> float | None:
+        """The bound of the clause that is furthest from being closed; None if some clause has no bound."""
+        best = self.best_per_clause
+        known = [lower for lower in best if lower is not None]
+        return min(known) if known and len(known) == len(best) else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object of `--json`."""
+        return {
+            "method": self.method,
+            "iterations": self.iterations,
+            "rows": [{"clause": r.clause, "row": r.row, "lower": r.lower} for r in self.rows],
+            "best_per_clause": list(self.best_per_clause),
+            "closed": list(self.closed),
+            "lower_bound": self.worst,
+            "rigorous": self.rigorous,
+            "reason": None if self.reason is None else self.reason.value,
+            "network": self.setting.network,
+            "property": self.setting.property,
+            "network_sha256": self.network_sha256,
+            "property_sha256": self.property_sha256,
+            "timeout": self.setting.timeout,
+            "time": {name: round(self.time.get(name, 0.0), 6) for name in ("total", *PHASES)},
+            "curve": None if self.curve is None else [[round(t, 6), lower] for t, lower in self.curve],
+            "config": self.setting.config,
+            "seed": self.setting.seed,
+            "device": self.device,
+            "threads": self.threads,
+            "versions": self.versions,
+        }
+
+    def as_json(self) -> str:
+        """`as_dict` on one line."""
+        return json.dumps(finite(self.as_dict()), allow_nan=False)
