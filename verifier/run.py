@@ -25,7 +25,7 @@ from verifier.config import Config, build_intermediate, load_config
 from verifier.errors import InputError
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
-from verifier.falsify.pgd import PGD, Adam, Descent, Signed
+from verifier.falsify.presets import quick, thorough
 from verifier.network.checks import check_against
 from verifier.network.module import ModuleModel
 from verifier.network.onnx import OnnxModel, load_onnx
@@ -234,7 +234,10 @@ def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
     with ledger.phase("load"):
         problem, model = load_problem(task, ledger)
     with ledger.phase("attack"):
-        witness = _falsify(task, Arena.of(problem, model, device), ledger.clock) if problem.rows else None
+        witness = None
+        if problem.rows and task.config.falsify.enabled:
+            falsifier = FirstOf((_falsifier(task), thorough(task.seed)))
+            witness = falsifier.attack(Arena.of(problem, model, device), ledger.clock)
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
     if ledger.clock.expired():
@@ -261,14 +264,7 @@ def _refine(task: Task, arena: Arena, found: ClauseBounds, clock: Clock) -> Coun
 
 def _falsifier(task: Task) -> Falsifier:
     options = task.config.falsify
-    signed = PGD(
-        Descent(Signed(), options.steps),
-        options.samples,
-        options.restarts,
-        options.effort,
-        seed=task.seed,
-    )
-    return FirstOf((signed, replace(signed, descent=Descent(Adam(), options.steps))))
+    return quick(task.seed, options.samples, options.restarts, options.steps, options.effort)
 
 
 def _bound(task: Task, problem: Problem, ledger: Ledger) -> ClauseBounds:

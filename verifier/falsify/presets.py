@@ -8,14 +8,14 @@ from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.pgd import PGD, Adam, Descent, Signed
 
 
-def quick(seed: int = 0) -> Falsifier:
+def quick(seed: int = 0, samples: int = 1024, restarts: int = 64, steps: int = 40, effort: float = 0.15) -> Falsifier:
     """A first try that costs a few tenths of a second, or some hundred passes through a large network.
 
     Coarse signed steps do best on images, whose witnesses sit at corners; Adam with fine last steps finds the narrow
     sets that conjunctions over few inputs leave.
     """
-    signed = PGD(Descent(Signed(), 40, last=0.02), effort=0.15, passes=200, seed=seed)
-    adam = PGD(Descent(Adam(), 40), samples=4096, restarts=256, effort=0.1, seed=seed)
+    signed = PGD(Descent(Signed(), steps, last=0.02), samples, restarts, effort, passes=200, seed=seed)
+    adam = PGD(Descent(Adam(), steps), 4 * samples, 4 * restarts, effort * 2 / 3, seed=seed)
     return FirstOf((signed, adam))
 
 
