@@ -85,6 +85,17 @@ def test_rows_boxes_and_parts_are_put_in_their_places(
         assert both == pytest.approx(expected, abs=1e-9)
 
 
+def test_rows_of_one_clause_are_bounded_as_rows_of_several() -> None:
+    module, box = nn.Sequential(linear(1.0), nn.ReLU(), linear(2.0)), {"lower": [-1.0], "upper": [3.0]}
+    joint = verifier.lower_bounds(module, **box, unsafe=[([[1.0], [-1.0], [3.0]], [1.0, 2.0, -1.0])], method="lp")
+    apart = verifier.lower_bounds(
+        module, **box, unsafe=[([[1.0]], [1.0]), ([[-1.0]], [2.0]), ([[3.0]], [-1.0])], method="lp"
+    )
+    assert [row.lower for row in joint.rows] == pytest.approx([-1.0, -8.0, 1.0])
+    assert [row.lower for row in joint.rows] == pytest.approx(apart.best_per_clause)
+    assert joint.best_per_clause == pytest.approx([1.0])
+
+
 def test_intermediate_bounds_and_iterations_matter(files: Any) -> None:
     instance = files("digits_fc", "fc_branch_1438")
     worst = {}
@@ -128,6 +139,14 @@ def test_curves_rise_to_the_bound(files: Any) -> None:
         assert times[0] >= 0
         assert (len(values) > 1) == (found.iterations > 0)
         assert values[-1] == pytest.approx(max(values), abs=1e-4)
+
+
+def test_a_curve_counts_what_was_spent_on_earlier_rows(files: Any) -> None:
+    task, notes = record(files("digits_fc", "fc_branch_1438"), ["alpha_crown"])
+    notes.tracks[0].seconds = 100.0
+    (found,) = survey(task, notes)
+    assert found.curve
+    assert all(100.0 < t < 200.0 for t, _ in found.curve)
 
 
 def test_a_curve_starts_when_every_clause_has_a_bound() -> None:

@@ -105,8 +105,8 @@ def test_the_report_hears_the_worst_bound_so_far() -> None:
 
 
 def test_a_bound_of_zero_proves_nothing() -> None:
-    assert not ClauseBounds(torch.tensor([1.0, 0.0]), {}).closed
-    assert ClauseBounds(torch.tensor([1.0, 1e-300], dtype=torch.float64), {}).closed
+    assert not ClauseBounds(torch.tensor([1.0, 0.0]), {}, {}).closed
+    assert ClauseBounds(torch.tensor([1.0, 1e-300], dtype=torch.float64), {}, {}).closed
 
 
 def test_a_point_box_is_bounded_by_its_value() -> None:
