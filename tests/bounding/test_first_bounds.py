@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import networks
@@ -230,3 +231,17 @@ def test_nan_never_proves_anything() -> None:
     objective = output_rows(net, 0)
     for bounder in BOUNDERS.values():
         assert not bool((bounder.bound(net, region, objective, Until()).lower > 0).any())
+
+
+def test_a_neuron_with_unknown_bounds_is_not_taken_for_a_dead_one() -> None:
+    net = networks.dense(0, (3, 6, 2))
+    lower, upper = networks.box(net, 0, 0.1)
+    region = root(net, lower, upper)
+    broken = [side.clone() for side in (region.l_hat[0], region.u_hat[0])]
+    for side in broken:
+        side[0, 2] = torch.nan
+    objective = Objective(2, torch.ones(1, 1, 2, dtype=torch.float64), constant=torch.full((1, 1), 1e3).double())
+    spoiled = replace(region, l_hat=(broken[0],), u_hat=(broken[1],))
+    for bounder in BOUNDERS.values():
+        assert bool((bounder.bound(net, region, objective, Until()).lower > 0).all())
+        assert not bool((bounder.bound(net, spoiled, objective, Until()).lower > 0).any())

@@ -5,6 +5,7 @@ The two ReLUs cancel, so y = x_0; linear bounds do not see that and stay below t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +72,9 @@ class Outcome:
 
 
 @pytest.fixture
-def verify(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Runs one command line inside of this process."""
+def verify(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Runs one command line inside of this process, which is older than any time limit: each call starts its own."""
+    monkeypatch.setattr("verifier.cli.common.process_start", time.monotonic)
 
     def call(*argv: str) -> Outcome:
         capfd.readouterr()

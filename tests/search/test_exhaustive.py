@@ -6,12 +6,13 @@ import pytest
 from falsify import instances
 from search.cases import FAMILIES, Case, decide, random_case
 
+from verifier.bounding.ascent import Ascent, Steps
 from verifier.falsify.base import Falsifier
-from verifier.falsify.pgd import PGD
+from verifier.falsify.pgd import PGD, Descent
 from verifier.search.engine import Policy
 
 GAP = 1e-3
-ATTACK = PGD(samples=16, restarts=4, effort=0.001)
+ATTACK = PGD(Descent(steps=6), samples=16, restarts=4, effort=0.001)
 # Rows per clause, whether rows look at the input, boxes.
 SHAPES = {
     "single": ((1,), False, 1),
@@ -20,12 +21,15 @@ SHAPES = {
     "mixed": ((2, 3), True, 1),
     "boxes": ((1, 2, 2, 1), True, 2),
 }
-BATCHES = (2, 6, 32, 256)
+BATCHES = (4, 16, 64, 256)
+ROOT, CHILD = Ascent(20, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02))  # few steps: leaves are reached
+
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def judge(case: Case, seed: int, falsifier: Falsifier | None) -> None:
     """Every clause just empty: all is closed.  One of them just not empty: there is a witness, and it is one."""
-    policy = Policy(batch=BATCHES[seed % len(BATCHES)], max_domains=20000)
+    policy = Policy(ROOT, CHILD, batch=BATCHES[seed % len(BATCHES)], max_domains=20000)
     safe = decide(case.problem([GAP] * len(case.claims)), policy, falsifier, bounded=bool(seed % 2))
     assert safe.witness is None
     assert safe.reason is None
@@ -40,23 +44,23 @@ def judge(case: Case, seed: int, falsifier: Falsifier | None) -> None:
     instances.check(problem, unsafe.witness, box[0].tolist(), box[1].tolist())
 
 
-def run(family: str, shape: str, seed: int, attack: bool) -> None:
+def run(family: str, shape: str, seed: int) -> None:
     counts, mixed, boxes = SHAPES[shape]
-    judge(random_case(family, seed, counts, mixed, boxes), seed, ATTACK if attack else None)
+    case = random_case(family, seed, counts, mixed, boxes)
+    judge(case, seed, None)
+    judge(case, seed, ATTACK)
 
 
-@pytest.mark.parametrize("attack", [False, True], ids=["off", "on"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_verdicts_are_exact(family: str, shape: str, seed: int, attack: bool) -> None:
-    run(family, shape, seed, attack)
+def test_verdicts_are_exact(family: str, shape: str, seed: int) -> None:
+    run(family, shape, seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", [False, True], ids=["off", "on"])
 @pytest.mark.parametrize("seed", range(100, 120))
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_verdicts_are_exact_on_many(family: str, shape: str, seed: int, attack: bool) -> None:
-    run(family, shape, seed, attack)
+def test_verdicts_are_exact_on_many(family: str, shape: str, seed: int) -> None:
+    run(family, shape, seed)

@@ -2,7 +2,7 @@
 
 A clause is empty if for some weights lambda >= 0 with sum 1 the combination of its rows stays above zero.  The
 weights are dual variables like the others; their supergradient is the value of each row at the point that minimises
-the relaxation (not at the network's true output).
+the relaxation (not at the network's true output), relative to the combination's own.
 
 requires:   bounds of all groups
 guarantees: valid lower bounds of max_i g_i at every iterate
@@ -93,6 +93,20 @@ class ConjunctionDual(Dual[SlopePoint]):
         """CROWN's slopes and the given weights, or equal ones."""
         return torch.cat([self.slopes.start(), self.rows.even() if weights is None else weights], dim=-1)
 
+    def best_start(self) -> Float[Tensor, "D 1 V"]:
+        """CROWN's slopes with equal weights or with a single row, whatever bounds best in each region."""
+        point = self.start()
+        best = self.evaluate(point).lower
+        for row in range(self.rows.c.shape[1] if self.rows.c.shape[1] > 1 else 0):
+            weights = torch.zeros_like(point[..., self.plain :])
+            weights[..., row] = 1.0
+            single = self.start(weights)
+            lower = self.evaluate(single).lower
+            better = (lower > best) & self.rows.present[:, row : row + 1]
+            point = torch.where(better.unsqueeze(-1), single, point)
+            best = torch.where(better, lower, best)
+        return point
+
     def _at(self, point: Float[Tensor, "D 1 V"]) -> SlopeDual:
         objective = self.rows.combined(self.slopes.sweep.layer, point[..., self.plain :])
         return replace(self.slopes, objective=objective)
@@ -109,7 +123,9 @@ class ConjunctionDual(Dual[SlopePoint]):
         values, x_hat = sweep.follow(at.trace, dual.choices(point[..., : self.plain]))
         gains = dual.gains(at.trace, x_hat)
         y = sweep.net.layers[sweep.layer - 1].forward(values)
-        return torch.cat([gains, self.rows.values(y, at.x0)], dim=-1)
+        g, weights = self.rows.values(y, at.x0), point[..., self.plain :]
+        # Only differences matter on the simplex.  Steps that look at each entry's sign would stall without this.
+        return torch.cat([gains, g - (weights * g).sum(dim=-1, keepdim=True)], dim=-1)
 
     def project(self, point: Float[Tensor, "D 1 V"]) -> None:
         self.slopes.project(point[..., : self.plain])

@@ -50,7 +50,7 @@ class Kinks:
                 loose |= (split != 0).any(dim=0)
             index = torch.nonzero(loose).flatten()
         low, high = l_hat[:, index].unsqueeze(1), u_hat[:, index].unsqueeze(1)
-        ambiguous = (low < 0) & (high > 0)
+        ambiguous = ~((low >= 0) | (high <= 0))  # so that NaN counts as ambiguous, and spoils the bound
         stable = (low >= 0).to(low.dtype)
         chord = torch.where(ambiguous, round_up(high / (high - low)), stable)
         intercept = torch.where(ambiguous, -chord * low, torch.zeros_like(low))
