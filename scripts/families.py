@@ -65,11 +65,12 @@ def instances(folder: Path, limit: int | None) -> list[Instance]:
     return [Instance(folder, row[0], row[1], known.get((row[0], row[1]), "unknown")) for row in chosen]
 
 
-def run(job: tuple[Instance, float, str, int]) -> Answer:
+def run(job: tuple[Instance, float, tuple[str, list[str]], int]) -> Answer:
     """Decides one instance in this process."""
     import torch
 
     import verifier
+    from verifier.config import load_config
     from verifier.errors import VerifierError
 
     instance, timeout, config, threads = job
@@ -79,7 +80,7 @@ def run(job: tuple[Instance, float, str, int]) -> Answer:
         result = verifier.verify(
             instance.family / instance.network,
             instance.family / instance.property,
-            config=config,
+            config=load_config(*config),
             timeout=timeout,
             threads=threads,
         )
@@ -95,6 +96,7 @@ def main() -> int:
     parser.add_argument("families", nargs="+", type=Path)
     parser.add_argument("--timeout", type=float, default=20.0)
     parser.add_argument("--config", default="auto")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="A.B=VALUE")
     parser.add_argument("--limit", type=int, help="at most so many instances of each family, spread evenly")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
@@ -102,7 +104,7 @@ def main() -> int:
     options = parser.parse_args()
     folders = [folder for folder in options.families if (folder / "instances.csv").exists()]
     jobs = [
-        (instance, options.timeout, options.config, options.threads)
+        (instance, options.timeout, (options.config, options.overrides), options.threads)
         for folder in folders
         for instance in instances(folder, options.limit)
     ]

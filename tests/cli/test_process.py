@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -138,3 +139,14 @@ def test_a_trivial_instance_costs_little_more_than_the_imports(tiny: Any) -> Non
             seconds[name].append(time.monotonic() - begun)
     imports, verify = (statistics.median(seconds[name]) for name in ("imports", "verify"))
     assert verify <= 1.5 * imports, seconds
+
+
+def test_waiting_threads_sleep_unless_the_user_wants_otherwise(tiny: Any) -> None:
+    script = (
+        "import os\nfrom verifier.__main__ import _run\n_run(['--version'])\nprint(os.environ['OMP_WAIT_POLICY'])\n"
+    )
+    for given, expected in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
+        clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        argv = [sys.executable, "-c", script]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30, env=clean | given)
+        assert done.stdout.endswith(f"{expected}\n")
