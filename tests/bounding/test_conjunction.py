@@ -25,7 +25,7 @@ LONG = Ascent(300, Steps(0.2, 1e-3))
 
 
 def random_rows(net: Network, seed: int, count: int, present: list[int], mixed: bool) -> Conjunction:
-    """Rows for `count` regions, the k-th with present[k % len] of them; padding holds rubbish, which must not matter."""
+    """Rows for `count` regions, the k-th with present[k % len] of them; padding holds rubbish."""
     generator = torch.Generator().manual_seed(seed)
     most = max(present)
 
@@ -34,9 +34,7 @@ def random_rows(net: Network, seed: int, count: int, present: list[int], mixed: 
 
     sizes = torch.tensor([present[k % len(present)] for k in range(count)])
     B = 0.3 * normal(count, most, net.n_in) if mixed else None
-    return Conjunction(
-        normal(count, most, net.n_out), B, normal(count, most), torch.arange(most) < sizes[:, None]
-    )
+    return Conjunction(normal(count, most, net.n_out), B, normal(count, most), torch.arange(most) < sizes[:, None])
 
 
 def regions(net: Network, seed: int, count: int, split: bool) -> Region:
@@ -127,12 +125,12 @@ def test_known_projections_with_and_without_padding(v: list[float], expected: li
 # ---------------------------------------------------------------- bounds
 
 
-def bound(case: Case, margin: float = 0.0) -> tuple[Root, torch.Tensor, torch.Tensor]:
+def bound(case: Case, margin: float = 0.0) -> tuple[Root, torch.Tensor]:
     """The optimised bounds in float64 of the whole box, one per clause."""
     root = root_of(case.problem([margin] * len(case.claims)))
     dual = root.dual(torch.zeros(len(root.clauses), root.kinks, dtype=torch.int8), every(root), torch.float64)
-    best = LONG.run(dual, dual.best_start(), Until())
-    return root, best.lower[:, 0], best.point
+    best = Ascent(40, Steps(0.2, 0.01)).run(dual, dual.best_start(), Until())
+    return root, best.lower[:, 0]
 
 
 def every(root: Root) -> torch.Tensor:
@@ -140,10 +138,10 @@ def every(root: Root) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", ["dense", "residual"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_bounds_are_below_the_exact_minimum_and_above_every_single_row(family: str, seed: int) -> None:
     case = random_case(family, seed, (3, 1, 2), mixed=bool(seed % 2))
-    root, lower, _ = bound(case)  # the exact minimum is moved to zero
+    root, lower = bound(case)  # the exact minimum is moved to zero
     assert bool((lower <= 1e-7).all())
     for k, rows in enumerate((3, 1, 2)):
         for i in range(rows):
@@ -152,6 +150,15 @@ def test_bounds_are_below_the_exact_minimum_and_above_every_single_row(family: s
             dual = root.dual(torch.zeros(3, root.kinks, dtype=torch.int8), every(root), torch.float64)
             single = dual.evaluate(dual.start(weights)).lower[k, 0]
             assert lower[k] >= single - 1e-12
+
+
+def test_weights_move_when_all_rows_have_the_same_sign() -> None:
+    """Far below zero all entries of the supergradient look alike; what counts is by how much they differ."""
+    rows = [instances.row({0: 1}, 5), instances.row({0: -1}, 5), instances.row({0: 1}, 9)]
+    root = root_of(instances.problem(line(), instances.boxes([[-1]], [[2]]), [(0, rows)]))
+    dual = root.dual(torch.zeros(1, 2, dtype=torch.int8), every(root), torch.float64)
+    best = LONG.run(dual, dual.start(), Until())
+    assert float(best.lower) == pytest.approx(-5.0, abs=1e-2)  # (1/2, 1/2, 0)
 
 
 def line() -> Network:
@@ -197,7 +204,9 @@ def test_a_batch_equals_its_members(family: str) -> None:
 
 def exact_minimum(net: Network, box: list[list[float]], rows: Conjunction, weights: torch.Tensor) -> Fraction:
     """The minimum over the box of the weighted rows of an affine network, in rationals."""
-    W = [[Fraction(v) for v in line] for line in net.output.terms[0][1].forward(torch.eye(net.n_in).double()).T.tolist()]
+    W = [
+        [Fraction(v) for v in line] for line in net.output.terms[0][1].forward(torch.eye(net.n_in).double()).T.tolist()
+    ]
     b = [Fraction(v) for v in net.output.bias.tolist()]
     w = [Fraction(v) for v in weights.tolist()]
     A = [[Fraction(v) for v in line] for line in rows.A[0].tolist()]

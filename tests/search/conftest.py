@@ -1,27 +1,13 @@
-"""Many small searches: one thread, and a way to run them without checked shapes."""
+"""Many small searches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import jaxtyping
 import pytest
-import torch
+from speed import one_thread, unchecked
+
+__all__ = ["one_thread", "unchecked"]
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors are tiny here; more threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
-def unchecked() -> Iterator[None]:
-    """Annotations cost five times the work of a small search; the other tests check them."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
+def alone(one_thread: None) -> None:
+    """Every test here runs in one thread."""

@@ -141,7 +141,7 @@ class _Run:
             unbounded = known.new_zeros(len(clause), 0)
             return self.decide(Domains(clause, signs, known, unbounded, unbounded))
         dual = self.root.dual(signs, clause)
-        return self.frontier.push(self._climb(dual, dual.start(), self.policy.root, clause, signs).open(known))
+        return self.frontier.push(self._climb(dual, dual.best_start(), self.policy.root, clause, signs).open(known))
 
     def bound(self, parents: Domains, children: Children) -> Domains:
         """Bound children from their parents' variables; those that are not closed are left."""
@@ -155,14 +155,13 @@ class _Run:
     def _climb(
         self, dual: ConjunctionDual, start: Tensor, ascent: Ascent, clause: Int[Tensor, " D"], signs: Tensor
     ) -> Domains:
-        """Bounds of domains: +inf where they are closed, else at most 0, and -inf where there is none."""
+        """Bounds of domains: +inf where they are closed, else at most 0, or NaN."""
         best = ascent.run(dual, start, replace(self.until, threshold=self.margin))
         at = dual.evaluate(best.point)
         self.domains += len(signs)
         self.batches += 1
         self.iterations += best.iterations
         lower = torch.fmax(best.lower, at.lower)[:, 0]  # an ascent that time cut short may know nothing
-        lower = torch.where(lower.isnan(), -torch.inf, lower)
         closed = self._certified(best.point, lower, clause, signs)
         self._offer(at.x0[:, 0], lower, clause, closed)
         lower = torch.where(closed, torch.inf, lower.clamp(max=0.0))

@@ -1,0 +1,117 @@
+"""Domains without ambiguous neurons: the program's proposals are checked, and doubt stays doubt."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from falsify import instances
+from search.cases import Case, decide, patterns, random_case, root_of, twin
+
+from verifier.bounding.base import Until
+from verifier.clock import Clock
+from verifier.network.network import Network
+from verifier.result.verdict import Reason
+from verifier.search.leaves import solve_leaf
+from verifier.search.root import Root
+
+
+def exact(case: Case, root: Root, signs: torch.Tensor, clause: int) -> float:
+    """The minimum on the domain by the oracle; +inf if it is empty."""
+    region = root.narrowed(signs.unsqueeze(0))
+    bounds = [(low[0].numpy(), high[0].numpy()) for low, high in zip(region.l_hat, region.u_hat, strict=True)]
+    claim = case.claims[clause]
+    return oracle.planet_lp_of_max(twin(case.net), case.boxes[0], bounds, claim.A, claim.c + claim.least, claim.B)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("family", "seed"), [("dense", 1), ("dense", 3), ("residual", 0), ("residual", 3), ("conv", 3)]
+)
+def test_leaves_are_exact_and_empty_ones_are_closed(family: str, seed: int) -> None:
+    case = random_case(family, seed, (1, 3), mixed=bool(seed % 2))
+    problem = case.problem([0.0, 0.0])
+    root = root_of(problem)
+    assert 1 <= root.kinks <= 8
+    empty, least = 0, [math.inf, math.inf]
+    for signs in patterns(root.kinks):
+        for clause in range(2):
+            leaf = solve_leaf(root, signs, clause, Until())
+            value = exact(case, root, signs, clause)
+            if value == math.inf:
+                empty += 1
+                assert leaf.lower > 0
+                assert leaf.x0 is None
+                continue
+            assert value - 1e-7 <= leaf.lower <= value + 1e-9
+            assert leaf.x0 is not None
+            rows = problem.rows[clause]
+            g = rows.A @ root.net.forward(leaf.x0) - rows.c + (0 if rows.B is None else rows.B @ leaf.x0)
+            assert float(g.max()) == pytest.approx(value, abs=1e-6)
+            least[clause] = min(least[clause], leaf.lower)
+    assert least == pytest.approx([0.0, 0.0], abs=1e-6)  # the leaves together give the exact minimum
+    assert empty > 0 or family == "conv" or root.kinks < 4  # 16 inputs leave room for all sign patterns
+
+
+def wedge(offset: float) -> Network:
+    """y = |x - offset|."""
+    hidden = instances.layer("hidden", 0, [[1.0], [-1.0]], [-offset, offset])
+    return Network((1,), (hidden,), instances.layer("out", 1, [[1.0, 1.0]], [0.0]))
+
+
+def test_the_leaves_of_a_wedge() -> None:
+    problem = instances.problem(wedge(0.25), instances.boxes([[-1]], [[1]]), [(0, [instances.row({0: 1}, -1)])])
+    root = root_of(problem)
+    found = {
+        tuple(signs.tolist()): solve_leaf(root, signs, 0, Until()) for signs in patterns(2)
+    }  # x_hat = (x - 1/4, 1/4 - x)
+    assert found[1, -1].lower == pytest.approx(1.0, abs=1e-9)
+    assert found[-1, 1].lower == pytest.approx(1.0, abs=1e-9)
+    for agree in ((1, 1), (-1, -1)):  # both signs at once: only x = 1/4, where y = 0
+        assert found[agree].lower == pytest.approx(1.0, abs=1e-6)
+        point = found[agree].x0
+        assert point is not None
+        assert float(point) == pytest.approx(0.25, abs=1e-6)
+
+
+def test_signs_that_contradict_each_other_are_closed_by_a_ray() -> None:
+    """relu(x - 1) and relu(-1 - x) cannot both pass, whatever the rows say."""
+    hidden = instances.layer("hidden", 0, [[1.0], [-1.0]], [-1.0, -1.0])
+    net = Network((1,), (hidden,), instances.layer("out", 1, [[1.0, 1.0]], [0.0]))
+    root = root_of(instances.problem(net, instances.boxes([[-2]], [[2]]), [(0, [instances.row({0: 1}, 1e9)]), (0, [])]))
+    for clause in range(2):  # a row that always holds, and no row at all
+        leaf = solve_leaf(root, torch.tensor([1, 1], dtype=torch.int8), clause, Until())
+        assert leaf.lower > 0
+        assert leaf.x0 is None
+        assert not solve_leaf(root, torch.tensor([1, -1], dtype=torch.int8), clause, Until()).lower > 0
+
+
+@pytest.mark.parametrize("offset", [0.25, 0.1])
+def test_a_minimum_of_zero_is_never_closed(offset: float) -> None:
+    problem = instances.problem(wedge(offset), instances.boxes([[-1]], [[1]]), [(0, [instances.row({0: 1}, 0)])])
+    root = root_of(problem)
+    for signs in patterns(2):
+        assert not solve_leaf(root, signs, 0, Until()).lower > 0
+    outcome = decide(problem)
+    assert outcome.witness is not None or outcome.reason is Reason.NUMERICS
+
+
+def test_no_time_closes_nothing() -> None:
+    problem = instances.problem(wedge(0.25), instances.boxes([[-1]], [[1]]), [(0, [instances.row({0: 1}, -1)])])
+    leaf = solve_leaf(root_of(problem), torch.tensor([1, -1], dtype=torch.int8), 0, Until(Clock.begin(0.0)))
+    assert not leaf.lower > 0
+    assert leaf.x0 is None
+
+
+def test_numbers_of_very_different_size() -> None:
+    """Multipliers that overflow or lose all digits prove nothing; the answer may be doubtful, but not wrong."""
+    hidden = instances.layer("hidden", 0, [[1e30, 0.0], [1e-30, 1.0], [0.0, -1e12]], [1.0, -1e-8, 1e3])
+    net = Network((2,), (hidden,), instances.layer("out", 1, [[1e-30, 1e8, -1e-12]], [0.5]))
+    case = instances.boxes([[-1, -1]], [[1, 1]])
+    x = np.random.default_rng(0).uniform(-1, 1, size=(4000, 2))
+    least = float(net.forward(torch.from_numpy(x)).min())
+    root = root_of(instances.problem(net, case, [(0, [instances.row({0: 1}, least)])]))
+    assert not all(solve_leaf(root, signs, 0, Until()).lower > 0 for signs in patterns(root.kinks))
