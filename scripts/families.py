@@ -1,6 +1,6 @@
 """Runs the verifier over whole benchmark families and counts its answers: sat, unsat, undecided, contradictions.
 
-    .venv/bin/python scripts/families.py ../shared/benchmarks/* --timeout 20 --workers 2
+    .venv/bin/python scripts/families.py FAMILY... --timeout 20 --workers 2
 
 Each folder holds `instances.csv` (onnx,vnnlib,timeout) and, if verdicts are known, `expected.csv`.  Exit code 1 if a
 verdict contradicts an expected one.

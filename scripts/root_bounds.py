@@ -1,6 +1,6 @@
 """Root bounds of the worst output row by every method, beside each other: the table of docs/bounding.md.
 
-    .venv/bin/python scripts/root_bounds.py ../shared/benchmarks/oval21 img8194 img3161 img4325
+    .venv/bin/python scripts/root_bounds.py oval21 img8194 img3161 img4325
 
 The arguments are a family folder and parts of property names.  Intermediate bounds are the better of interval and
 CROWN; iterative methods run in float32.

@@ -185,11 +185,17 @@ def far(margin: str) -> Problem:
 
 
 class OptimisticRoot(Root):
-    """Its float32 bounds are too high by one unit of float32 at 1000."""
+    """Its float32 bounds are too high: by one unit of float32 at 1000, or by more."""
+
+    excess = 6.2e-5
 
     def dual(self, signs: torch.Tensor, clause: torch.Tensor, dtype: torch.dtype = torch.float32) -> ConjunctionDual:
         dual = super().dual(signs, clause, dtype)
-        return dual if dtype is torch.float64 else replace(dual, rows=replace(dual.rows, c=dual.rows.c - 6.2e-5))
+        return dual if dtype is torch.float64 else replace(dual, rows=replace(dual.rows, c=dual.rows.c - self.excess))
+
+
+class VeryOptimisticRoot(OptimisticRoot):
+    excess = 0.05
 
 
 def test_a_float32_bound_closes_nothing() -> None:
@@ -204,6 +210,16 @@ def test_a_float32_bound_closes_nothing() -> None:
 
 def test_optimism_of_float32_does_not_stop_a_proof() -> None:
     assert search(OptimisticRoot(**vars(root_of(far("0.000001")))), Policy(), Until(), nobody).reason is None
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_ascents_go_on_after_float32_was_too_optimistic() -> None:
+    """Else they would all stop at once, prove nothing, and twice as many leaves would be left."""
+    root = root_of(hard())
+    usual = search(root, Policy(batch=16), Until(), nobody)
+    misled = search(VeryOptimisticRoot(**vars(root)), Policy(batch=16), Until(), nobody)
+    assert usual.reason is misled.reason is None
+    assert misled.progress.leaves <= 1.3 * usual.progress.leaves
 
 
 def test_weights_that_overflow_in_float32() -> None:
@@ -315,6 +331,19 @@ def test_the_limit_counts_the_domains_of_all_boxes() -> None:
         assert outcome.progress.domains < most + 4
         assert -20 < outcome.progress.lower <= 0
     assert decide(boxed([1e-3] * 4), Policy(batch=4, max_domains=whole + 1), bounded=True).reason is None
+
+
+def test_points_are_offered_for_their_own_clauses() -> None:
+    problem = boxed([1e-3] * 4)
+    seen: set[int] = set()
+
+    def watch(x: torch.Tensor, clauses: torch.Tensor) -> None:
+        assert bool(((problem.lower[1] - 1e-6 <= x) & (x <= problem.upper[1] + 1e-6)).all())
+        assert len(x) == len(clauses)
+        seen.update(clauses.tolist())
+
+    search(root_of(problem, box=1), Policy(batch=4), Until(), watch)
+    assert seen == {1, 3}
 
 
 def test_doubt_in_one_box_does_not_hide_a_witness_in_the_next() -> None:

@@ -12,6 +12,8 @@ from falsify import instances
 from search.cases import Case, decide, patterns, random_case, root_of, twin
 
 from verifier.bounding.base import Until
+from verifier.bounding.lp_program import Program
+from verifier.bounding.lp_solver import Solution
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.result.verdict import Reason
@@ -54,6 +56,35 @@ def test_leaves_are_exact_and_empty_ones_are_closed(family: str, seed: int) -> N
             least[clause] = min(least[clause], leaf.lower)
     assert least == pytest.approx([0.0, 0.0], abs=1e-6)  # the leaves together give the exact minimum
     assert empty > 0 or family == "conv" or root.kinks < 4  # 16 inputs leave room for all sign patterns
+
+
+class Liar:
+    """Proposes any multipliers and claims any bound; HiGHS is right far too often to test what is made of it."""
+
+    def __init__(self, size: float, claim: float, seed: int) -> None:
+        self.size, self.claim, self.rng = size, claim, np.random.default_rng(seed)
+
+    def __call__(self, program: Program) -> Liar:
+        self.program = program
+        return self
+
+    def solve(self, cost: np.ndarray, until: Until) -> Solution:
+        multipliers = self.size * self.rng.normal(size=self.program.rows.count)
+        return Solution(self.claim, self.rng.normal(size=self.program.width), multipliers)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e6])
+@pytest.mark.parametrize("claim", [5.0, math.inf, -math.inf, math.nan])
+def test_whatever_the_solver_says_the_bound_is_valid(
+    monkeypatch: pytest.MonkeyPatch, size: float, claim: float
+) -> None:
+    case = random_case("residual", 0, (1, 3), mixed=True)
+    root = root_of(case.problem([0.0, 0.0]))
+    monkeypatch.setattr("verifier.search.leaves.Solver", Liar(size, claim, 1))
+    for signs in patterns(root.kinks):
+        for clause in range(2):
+            assert solve_leaf(root, signs, clause, Until()).lower <= exact(case, root, signs, clause) + 1e-9
 
 
 def wedge(offset: float) -> Network:
