@@ -29,7 +29,7 @@ from verifier.bounding.intermediate import RootBounds
 from verifier.bounding.lagrangian import Lagrangian
 from verifier.bounding.linear import Linear
 from verifier.bounding.oracle import Average, Masks, Oracle
-from verifier.bounding.saddle_point import Caps, Saddle
+from verifier.bounding.saddle import Caps, Saddle, blend, row_geometries
 from verifier.bounding.sweep import Sweep
 from verifier.network.convert import to_graph_module
 from verifier.network.network import Network
@@ -123,14 +123,14 @@ def _iteration(dual: Dual, start: torch.Tensor) -> Callable[[], None]:
 
 
 def _frank_wolfe(dual: Lagrangian, point: torch.Tensor) -> Callable[[], None]:
-    saddle = Saddle.of(dual, point)
+    saddle = Saddle.of(dual, point, row_geometries(dual.sweep))
     prices = saddle.start(point)
     caps = [Caps.of(p) for p in prices]
     primal = saddle.answer(prices, 0).vertex
 
     def step() -> None:
         reply = saddle.reply(primal, caps, with_cuts=True)
-        saddle.answer([p.blend(r, 0.1) for p, r in zip(prices, reply, strict=True)], 1)
+        saddle.answer(blend(prices, reply, 0.1), 1)
 
     return step
 

@@ -57,3 +57,21 @@ class Clock:
     def within(self, seconds: float) -> Clock:
         """The same start, with a deadline at most `seconds` from now: a share of the budget for one phase."""
         return Clock(self.start, min(self.deadline, time.monotonic() + seconds))
+
+
+class Stopwatch:
+    """Adds up the time spent inside of `with` blocks, which do not nest."""
+
+    def __init__(self) -> None:
+        self._total = self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._total += time.perf_counter() - self._began
+
+    def lap(self) -> float:
+        """The seconds since the last lap."""
+        total, self._total = self._total, 0.0
+        return total

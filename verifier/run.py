@@ -21,7 +21,7 @@ from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
-from verifier.config import Config, build_intermediate, load_config
+from verifier.config import Config, build_intermediate, build_limits, build_policy, load_config
 from verifier.errors import InputError
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
@@ -38,8 +38,9 @@ from verifier.result.ledger import Ledger
 from verifier.result.result import Result, Setting
 from verifier.result.statistics import Statistics
 from verifier.result.verdict import Reason, Verdict
-from verifier.search.boxes import BoxSearch
-from verifier.search.engine import Policy, Progress
+from verifier.search.domains import Progress
+from verifier.search.problem import ProblemSearch
+from verifier.search.trace import tracing
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Task:
     device: str = "auto"
     threads: int | None = None
     seed: int = 0
+    trace: str | None = None  # the file that gets the search tree
 
 
 def verify(  # noqa: PLR0913 (the public entry point: all but the instance has defaults)
@@ -189,20 +191,20 @@ def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, led
     """Branch and bound over the clauses that the root bounds left open."""
 
     def report(progress: Progress) -> None:
-        ledger.open, ledger.tier = progress.open, "alpha_crown"
+        counts = progress.counts
+        ledger.open = progress.open
         ledger.lower_bound = min(progress.lower, 0.0) if progress.open else ledger.lower_bound
         ledger.statistics = Statistics(
-            progress.domains,
-            {"alpha_crown": progress.domains - progress.leaves},
-            progress.leaves,
-            progress.max_open,
-            progress.batches,
-            progress.iterations,
+            counts.domains, counts.tiers, counts.leaves, progress.max_open, counts.batches, counts.iterations
         )
 
+    options = task.config.search
     falsifier = _falsifier(task) if task.config.falsify.enabled else None
-    boxes = BoxSearch(_policy(task), _intermediate(task), falsifier)
-    outcome = boxes.run(problem, found, arena, ledger.clock, report)
+    with tracing(task.trace) as journal:
+        whole = ProblemSearch(
+            build_policy(options), build_limits(options), _intermediate(task), falsifier, journal=journal
+        )
+        outcome = whole.run(problem, found, arena, ledger.clock, report)
     report(outcome.progress)
     if outcome.witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=outcome.witness)
@@ -213,17 +215,6 @@ def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, led
     if outcome.reason is not None:
         return ledger.conclude(Verdict.UNKNOWN, outcome.reason, "floating-point arithmetic could not decide a leaf")
     return ledger.conclude(Verdict.UNSAT)
-
-
-def _policy(task: Task) -> Policy:
-    options = task.config.search
-    return Policy(
-        replace(Policy().root, iterations=options.root_iterations),
-        replace(Policy().ascent, iterations=options.iterations),
-        batch=options.batch,
-        memory_bytes=options.memory_mb * 2**20,
-        max_domains=options.max_domains,
-    )
 
 
 def _intermediate(task: Task) -> GroupBounds:

@@ -15,7 +15,7 @@ from verifier.bounding.base import Region, Until
 from verifier.bounding.intermediate import RootBounds
 from verifier.network.network import Affine, Network
 from verifier.operators import Chain, Dense, Select
-from verifier.operators.signed import parts, signed
+from verifier.operators.signed import parts, signed, within_reach
 
 
 def setting(family: str, seed: int, k: int) -> tuple[Network, Region, Affine, torch.Tensor]:
@@ -145,6 +145,7 @@ def test_parts_add_up_and_keep_their_signs(case: str) -> None:
     linear = build(case, 0)
     found = parts(linear)
     assert found is not None
+    assert within_reach(linear)
     positive, negative = (matrix_of(part) for part in found)
     torch.testing.assert_close(positive + negative, matrix_of(linear))
     assert bool((positive >= 0).all())
@@ -172,6 +173,10 @@ def test_products_that_are_too_large_have_no_parts(monkeypatch: pytest.MonkeyPat
     product = Chain((Dense(torch.ones(2, 3, dtype=torch.float64)), Dense(torch.ones(2, 2, dtype=torch.float64))))
     assert parts(product) is None
     assert signed(product) is None
+    assert not within_reach(product)
+    moved = Chain((Select(torch.tensor([2, 0]), 3), Dense(torch.ones(4, 2, dtype=torch.float64))))
+    assert within_reach(moved)
+    assert parts(moved) is not None
     layer = Affine("composed", (2,), ((0, product),), torch.zeros(2).double(), torch.zeros(2).double())
     ones = torch.ones(1, 3, dtype=torch.float64)
     assert SharedGeometry.of(layer, Region(-ones, ones), torch.tensor([0])) is None

@@ -19,7 +19,7 @@ from verifier.bounding.conjunction import Conjunction, ConjunctionDual, onto_sim
 from verifier.bounding.intermediate import RootBounds
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Network
-from verifier.search.root import Root
+from verifier.search.root import Batch, Root
 
 LONG = Ascent(300, Steps(0.2, 1e-3))
 
@@ -128,13 +128,15 @@ def test_known_projections_with_and_without_padding(v: list[float], expected: li
 def bound(case: Case, margin: float = 0.0) -> tuple[Root, torch.Tensor]:
     """The optimised bounds in float64 of the whole box, one per clause."""
     root = root_of(case.problem([margin] * len(case.claims)))
-    dual = root.dual(torch.zeros(len(root.clauses), root.kinks, dtype=torch.int8), every(root), torch.float64)
+    dual = dual_of(root)
     best = Ascent(40, Steps(0.2, 0.01)).run(dual, dual.best_start(), Until())
     return root, best.lower[:, 0]
 
 
-def every(root: Root) -> torch.Tensor:
-    return torch.arange(len(root.clauses))
+def dual_of(root: Root) -> ConjunctionDual:
+    """The dual of every clause on its whole box."""
+    batch = Batch.dual_of(root)
+    return ConjunctionDual.of(batch.sweep(torch.float64), batch.rows(torch.float64))
 
 
 @pytest.mark.parametrize("family", ["dense", "residual"])
@@ -147,7 +149,7 @@ def test_bounds_are_below_the_exact_minimum_and_above_every_single_row(family: s
         for i in range(rows):
             weights = torch.zeros(3, 1, 3, dtype=torch.float64)
             weights[:, :, i] = 1.0
-            dual = root.dual(torch.zeros(3, root.kinks, dtype=torch.int8), every(root), torch.float64)
+            dual = dual_of(root)
             single = dual.evaluate(dual.start(weights)).lower[k, 0]
             assert lower[k] >= single - 1e-12
 
@@ -156,7 +158,7 @@ def test_weights_move_when_all_rows_have_the_same_sign() -> None:
     """Far below zero all entries of the supergradient look alike; what counts is by how much they differ."""
     rows = [instances.row({0: 1}, 5), instances.row({0: -1}, 5), instances.row({0: 1}, 9)]
     root = root_of(instances.problem(line(), instances.boxes([[-1]], [[2]]), [(0, rows)]))
-    dual = root.dual(torch.zeros(1, 2, dtype=torch.int8), every(root), torch.float64)
+    dual = dual_of(root)
     best = LONG.run(dual, dual.start(), Until())
     assert float(best.lower) == pytest.approx(-5.0, abs=1e-2)  # (1/2, 1/2, 0)
 
@@ -171,7 +173,7 @@ def test_rows_that_can_hold_alone_but_not_together() -> None:
     """3 y + 1/2 <= 0 and 1/2 - y <= 0: the largest is at least 1/2, which weights (1/4, 3/4) prove exactly."""
     rows = [instances.row({0: 3}, "-0.5"), instances.row({0: -1}, "-0.5")]
     root = root_of(instances.problem(line(), instances.boxes([[-1]], [[1]]), [(0, rows)]))
-    dual = root.dual(torch.zeros(1, 2, dtype=torch.int8), every(root), torch.float64)
+    dual = dual_of(root)
 
     def at(*weights: float) -> float:
         return float(dual.evaluate(dual.start(torch.tensor([[weights]], dtype=torch.float64))).lower)

@@ -258,7 +258,7 @@ def test_a_batch_equals_its_members(solver: str) -> None:
     torch.testing.assert_close(parts, together, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["alpha_crown", "big_m", "active_set", "active_set_shared"])
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_finished_regions_leave_and_the_others_do_not_notice(solver: str) -> None:
     net = networks.dense(8, (3, 10, 10, 1))
     region, objective = root(net, 8, radius=0.8, count=6), rows(net, 8, count=1)
@@ -288,12 +288,3 @@ def test_an_l2_ball_is_bounded_tighter_than_its_box_and_validly() -> None:
         inside = solver.bound(net, ball, objective, Until()).lower
         assert bool((values(net, objective, x) >= inside).all()), name
         assert bool((inside > solver.bound(net, region, objective, Until()).lower).all()), name
-
-
-def test_warm_start_goes_on_where_the_parent_stopped() -> None:
-    net = networks.conv(7)
-    region, objective = root(net, 7), rows(net, 7)
-    for solver in (AlphaCrown(SHORT), BigM(SHORT)):
-        first = solver.bound(net, region, objective, Until())
-        again = replace(solver, ascent=Ascent(0, SHORT.steps)).bound(net, region, objective, Until(), first.proof)
-        torch.testing.assert_close(again.lower, first.lower)

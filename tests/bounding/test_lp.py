@@ -333,12 +333,23 @@ def test_the_cuts_that_were_found_give_the_same_program(family: str, seed: int) 
     model = Model.planet(net, region, objective.layer, with_z=True)
     solver = Solver(model.program)
     cost, constant = model.costs(net, objective, 0, 1)
-    solution, cuts = cutting_planes(model, solver, cost, CutLP(2), Until())
+    found = cutting_planes(model, solver, cost, CutLP(2), Until())
+    cuts = [cut for added in found.cuts for cut in added]
     again = lp_with_cuts(net, region, objective, cuts).lower[0, 1].item()
-    assert solution.lower + constant == pytest.approx(again, abs=CLOSE)
+    assert found.best.lower + constant == pytest.approx(again, abs=CLOSE)
     torch.testing.assert_close(
         lp_with_cuts(net, region, objective, []).lower, planet(net, region, objective), rtol=0, atol=CLOSE
     )
+
+
+def test_rounds_are_counted_as_they_were_made() -> None:
+    net = networks.dense(3, (3, 12, 12, 2))
+    region, objective = root(net, *networks.box(net, 3, 2.0)), rows(net, 3)
+    assert PlanetLP().bound(net, region, objective, Until()).iterations == 0
+    assert CutLP(0).bound(net, region, objective, Until()).iterations == 0
+    assert CutLP(1).bound(net, region, objective, Until()).iterations == 1
+    assert 1 < CutLP(500).bound(net, region, objective, Until()).iterations < 500  # until no cut is violated
+    assert CutLP(3, tolerance=1e6).bound(net, region, objective, Until()).iterations == 0
 
 
 def test_how_a_cut_is_written_does_not_matter() -> None:

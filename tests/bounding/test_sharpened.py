@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from verifier.bounding.active_set import ActiveSet, Additions
 from verifier.bounding.alpha_crown import AlphaCrown
 from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Bound, Bounder, Objective, Region, Until
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until
 from verifier.bounding.big_m import BigM
 from verifier.bounding.certified import Certified
 from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds, Sharpened
@@ -94,7 +94,9 @@ class Spy(Bounder):
 
     asked: list[tuple[int, torch.Tensor]] = field(default_factory=list)
 
-    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
         self.asked.append((objective.layer, objective.coefficients))
         return Bound(torch.full((region.count, objective.count), torch.nan, dtype=torch.float64), None)
 

@@ -61,23 +61,26 @@ def test_json_replaces_the_table(verify: Any, digits: tuple[str, str], tmp_path:
 
 
 def test_several_methods_are_compared_and_drawn(verify: Any, digits: tuple[str, str], tmp_path: Path) -> None:
-    methods = ["interval", "crown", "alpha_crown", "lp", "crown"]
+    methods = ["interval", "crown", "alpha_crown", "lp", "lp_cuts", "crown"]
     argv = [word for name in methods for word in ("--method", name)]
     outcome = verify(
-        "bounds", *digits, *argv, "--iterations", "9", "--json", tmp_path / "j", "--plot", tmp_path / "f.png"
+        "bounds", *digits, *argv, "--iterations", "2", "--json", tmp_path / "j", "--plot", tmp_path / "f.png"
     )
     assert (outcome.code, outcome.err) == (0, "")
-    head, *rows, note, summary = outcome.out.splitlines()
+    head, *rows, note, rounds, summary = outcome.out.splitlines()
     assert head.split() == ["method", "worst", "bound", "closed", "iterations", "seconds"]
-    assert [row.split()[0] for row in rows] == methods[:4]
+    assert [row.split()[0] for row in rows] == methods[:5]
     table = {row.split()[0]: row.split() for row in rows}
     assert float(table["interval"][1]) < float(table["crown"][1]) <= float(table["alpha_crown"][1]) + 1e-4
-    assert (table["alpha_crown"][3], table["crown"][3]) == ("9", "-")
+    assert [table[name][3] for name in methods[1:5]] == ["-", "2", "-", "2"]
     assert table["lp"][2].endswith("/9*")
     assert note.startswith("* ")
+    assert rounds == "iterations of lp_cuts are rounds of cuts"
     assert re.match(r"\d of 9 clauses closed; best certified worst bound -\S+ by alpha_crown; ", summary)
     lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()]
-    assert [data["method"] for data in lines] == methods[:4]
+    assert [(data["method"], data["iterations"]) for data in lines] == list(
+        zip(methods[:5], [0, 0, 2, 0, 2], strict=True)
+    )
     assert lines[2]["curve"][-1][1] == lines[2]["lower_bound"]
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
 

@@ -24,6 +24,7 @@ def test_show_names_layers_operators_and_clauses(verify: Any, tiny: Any) -> None
     assert "1 ReLU groups with 3 neurons" in lines["layers"]
     assert "dense 2->3 of input" in lines["group"]
     assert "1; 1 with 1 rows" in lines["clauses"]
+    assert "at all groups" in lines["cuts"]
     assert "from -1 to 1, 0 of them fixed" in lines["inputs"]
 
 
@@ -39,6 +40,40 @@ def test_show_tells_what_is_unsupported_and_why(verify: Any, tiny: Any) -> None:
     assert "unsupported node 'act' of type Sin" in outcome.out
     assert "Gemm 2, Sin 1" in outcome.out
     assert "supported   " in outcome.out
+
+
+def convolutions(path: Path, pixels: int) -> Path:
+    """Two convolutions without a ReLU between them, and then a group that merely shifts the first one's values."""
+    kernels = [numpy_helper.from_array(np.ones((4, c, 3, 3), np.float32), f"W{c}") for c in (1, 4)]
+    shift = numpy_helper.from_array(np.array([0.5], np.float32), "shift")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["X", "W1"], ["a"], "first", pads=[1, 1, 1, 1]),
+            helper.make_node("Conv", ["a", "W4"], ["b"], "second", pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["b"], ["r"], "relu"),
+            helper.make_node("Sub", ["r", "shift"], ["s"], "sub"),
+            helper.make_node("Relu", ["s"], ["t"], "again"),
+            helper.make_node("Flatten", ["t"], ["Y"], "flat"),
+        ],
+        "convolutions",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [1, 1, pixels, pixels])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 4 * pixels**2])],
+        [*kernels, shift],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
+    return path
+
+
+@pytest.mark.parametrize(("pixels", "within_reach"), [(8, True), (40, False)])
+def test_show_tells_which_groups_take_no_cuts(verify: Any, tmp_path: Path, pixels: int, within_reach: bool) -> None:
+    """The product of both convolutions is written out if it has few entries: 256 x 64, but not 6400 x 1600."""
+    outcome = verify("show", convolutions(tmp_path / "net.onnx", pixels))
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out[outcome.out.index("\ncuts ") :].split("\n")[1:]
+    why = "none with shared masks at group 1: the signs of its weights are out of reach"
+    assert (why in outcome.out) is not within_reach
+    assert ("6400 x 1600 entries" in outcome.out) is not within_reach
+    assert any("none at group 2: each neuron reads a single value" in line for line in lines)
 
 
 def test_show_of_a_bad_file(verify: Any, tmp_path: Path) -> None:

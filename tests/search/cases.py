@@ -12,7 +12,8 @@ import oracle
 import torch
 from falsify import instances
 
-from verifier.bounding.base import Region, Until
+from verifier.bounding.ascent import Ascent, Steps
+from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.intermediate import RootBounds
 from verifier.clock import Clock
@@ -20,9 +21,17 @@ from verifier.falsify.base import Falsifier
 from verifier.network.network import Network
 from verifier.property.canonical import Problem
 from verifier.property.property import ExactRow
-from verifier.search.boxes import BoxSearch
-from verifier.search.engine import Outcome, Policy, Progress
-from verifier.search.root import Root
+from verifier.result.counterexample import Counterexample
+from verifier.search.domains import Offer, Outcome, Progress
+from verifier.search.engine import Limits, Report, search
+from verifier.search.ladder import Ladder
+from verifier.search.problem import ProblemSearch
+from verifier.search.propagated_tier import Propagated
+from verifier.search.relus import Policy, SignSpace
+from verifier.search.root import Batch, Root
+
+STILL = Ascent(0, Steps(0.1, 0.1))
+"""No ascent at all: bounds close little, so that much depends on splits and leaves."""
 
 Box = tuple[np.ndarray, np.ndarray]
 
@@ -110,30 +119,66 @@ def random_case(family: str, seed: int, counts: Sequence[int], mixed: bool = Fal
     return Case(net, tuple(zip(lower, upper, strict=True)), tuple(claims))
 
 
+def slopes(first: Ascent, ascent: Ascent) -> Ladder:
+    """A single tier."""
+    return Ladder((Propagated(first, ascent),))
+
+
 def decide(
     problem: Problem,
     policy: Policy | None = None,
     falsifier: Falsifier | None = None,
+    limits: Limits | None = None,
     clock: Clock | None = None,
     bounded: bool = False,
 ) -> Outcome:
     """The answer of branch and bound; without `bounded` it gets no help from bounds of single rows."""
-    found = ClauseBounds(torch.full((len(problem.rows),), -torch.inf, dtype=torch.float64), {}, {})
+    found = unbounded(problem)
     if bounded:
         found = ClauseBounder().bound(problem, Until())
-    search = BoxSearch(policy or Policy(), falsifier=falsifier)
-    return search.run(problem, found, instances.arena(problem), clock or Clock.begin(120), ignore)
+    whole = ProblemSearch(policy or Policy(), limits or Limits(), falsifier=falsifier)
+    return whole.run(problem, found, instances.arena(problem), clock or Clock.begin(120), ignore)
+
+
+def unbounded(problem: Problem) -> ClauseBounds:
+    """Nothing is known of any clause."""
+    return ClauseBounds(torch.full((len(problem.rows),), -torch.inf, dtype=torch.float64), {}, {})
 
 
 def ignore(progress: Progress) -> None:
     """Nobody listens."""
 
 
-def root_of(problem: Problem, box: int = 0) -> Root:
-    """What the domains of one box share, with all of its clauses."""
-    sides = problem.lower[box : box + 1], problem.upper[box : box + 1]
-    region: Region = RootBounds().region(problem.network, *sides, Until())
-    return Root.of(problem, region, problem.clauses_of[box])
+def nobody(x: torch.Tensor, clauses: torch.Tensor) -> Counterexample | None:
+    """A falsifier that never finds anything."""
+
+
+def grow(
+    root: Root,
+    policy: Policy | None = None,
+    offer: Offer = nobody,
+    limits: Limits | None = None,
+    until: Until | None = None,
+    report: Report = ignore,
+) -> Outcome:
+    """The tree of signs over one root; without an offer nothing is confirmed."""
+    until = until or Until()
+    return search(SignSpace(root, policy or Policy(), until, offer), limits or Limits(), until, report)
+
+
+def root_of(problem: Problem, *boxes: int) -> Root:
+    """What the domains of these boxes (all if none is named) share, with all of their clauses."""
+    named = boxes or range(len(problem.lower))
+    regions = [
+        RootBounds().region(problem.network, problem.lower[b : b + 1], problem.upper[b : b + 1], Until()) for b in named
+    ]
+    return Root.of(problem, regions, [problem.clauses_of[b] for b in named])
+
+
+def domains_of(root: Root, signs: torch.Tensor, clause: int | torch.Tensor = 0) -> Batch:
+    """Domains with these signs, all of one clause or each of its own."""
+    clauses = torch.full((len(signs),), clause) if isinstance(clause, int) else clause
+    return Batch(root, clauses, signs.to(torch.int8), clauses)
 
 
 def patterns(kinks: int) -> torch.Tensor:
@@ -143,7 +188,16 @@ def patterns(kinks: int) -> torch.Tensor:
 
 def signs_at(root: Root, x: torch.Tensor) -> torch.Tensor:
     """The signs of all kinks at points [P, n0]; a kink at exactly zero is 0."""
-    assert root.region.kinks is not None
+    return values_at(root, x).sign().to(torch.int8)
+
+
+def values_at(root: Root, x: torch.Tensor) -> torch.Tensor:
+    """x_hat of all kinks at points [P, n0]."""
     x_hat = root.net.preactivations(x)[:-1]
-    parts = [values[:, index] for values, index in zip(x_hat, root.region.kinks, strict=True)]
-    return torch.cat(parts, dim=1).sign().to(torch.int8)
+    parts = [values[:, index] for values, index in zip(x_hat, root.indices, strict=True)]
+    return torch.cat(parts, dim=1)
+
+
+def inside(signs: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """Which points [P], given by their signs [P, A], belong to the domain with signs [A]."""
+    return ((signs == 0) | (at == 0) | (signs == at)).all(dim=1)

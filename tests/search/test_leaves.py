@@ -9,7 +9,8 @@ import oracle
 import pytest
 import torch
 from falsify import instances
-from search.cases import Case, decide, patterns, random_case, root_of, twin
+from search.cases import Case, decide, domains_of, patterns, random_case, root_of, twin
+from search.test_relus import wedge
 
 from verifier.bounding.base import Until
 from verifier.bounding.lp_program import Program
@@ -17,16 +18,20 @@ from verifier.bounding.lp_solver import Solution
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.result.verdict import Reason
-from verifier.search.leaves import solve_leaf
+from verifier.search.leaves import Leaf, solve_leaf
 from verifier.search.root import Root
+
+
+def solve(root: Root, signs: torch.Tensor | list[int], clause: int, until: Until | None = None) -> Leaf:
+    return solve_leaf(domains_of(root, torch.as_tensor(signs).unsqueeze(0), clause), until or Until())
 
 
 def exact(case: Case, root: Root, signs: torch.Tensor, clause: int) -> float:
     """The minimum on the domain by the oracle; +inf if it is empty."""
-    region = root.narrowed(signs.unsqueeze(0))
+    region = domains_of(root, signs.unsqueeze(0), clause).region()
     bounds = [(low[0].numpy(), high[0].numpy()) for low, high in zip(region.l_hat, region.u_hat, strict=True)]
     claim = case.claims[clause]
-    return oracle.planet_lp_of_max(twin(case.net), case.boxes[0], bounds, claim.A, claim.c + claim.least, claim.B)
+    return oracle.planet_lp_of_max(twin(case.net), case.boxes[claim.box], bounds, claim.A, claim.c + claim.least, claim.B)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -41,7 +46,7 @@ def test_leaves_are_exact_and_empty_ones_are_closed(family: str, seed: int) -> N
     empty, least = 0, [math.inf, math.inf]
     for signs in patterns(root.kinks):
         for clause in range(2):
-            leaf = solve_leaf(root, signs, clause, Until())
+            leaf = solve(root, signs, clause)
             value = exact(case, root, signs, clause)
             if value == math.inf:
                 empty += 1
@@ -84,20 +89,14 @@ def test_whatever_the_solver_says_the_bound_is_valid(
     monkeypatch.setattr("verifier.search.leaves.Solver", Liar(size, claim, 1))
     for signs in patterns(root.kinks):
         for clause in range(2):
-            assert solve_leaf(root, signs, clause, Until()).lower <= exact(case, root, signs, clause) + 1e-9
-
-
-def wedge(offset: float) -> Network:
-    """y = |x - offset|."""
-    hidden = instances.layer("hidden", 0, [[1.0], [-1.0]], [-offset, offset])
-    return Network((1,), (hidden,), instances.layer("out", 1, [[1.0, 1.0]], [0.0]))
+            assert solve(root, signs, clause).lower <= exact(case, root, signs, clause) + 1e-9
 
 
 def test_the_leaves_of_a_wedge() -> None:
     problem = instances.problem(wedge(0.25), instances.boxes([[-1]], [[1]]), [(0, [instances.row({0: 1}, -1)])])
     root = root_of(problem)
     found = {
-        tuple(signs.tolist()): solve_leaf(root, signs, 0, Until()) for signs in patterns(2)
+        tuple(signs.tolist()): solve(root, signs, 0) for signs in patterns(2)
     }  # x_hat = (x - 1/4, 1/4 - x)
     assert found[1, -1].lower == pytest.approx(1.0, abs=1e-9)
     assert found[-1, 1].lower == pytest.approx(1.0, abs=1e-9)
@@ -114,10 +113,10 @@ def test_signs_that_contradict_each_other_are_closed_by_a_ray() -> None:
     net = Network((1,), (hidden,), instances.layer("out", 1, [[1.0, 1.0]], [0.0]))
     root = root_of(instances.problem(net, instances.boxes([[-2]], [[2]]), [(0, [instances.row({0: 1}, 1e9)]), (0, [])]))
     for clause in range(2):  # a row that always holds, and no row at all
-        leaf = solve_leaf(root, torch.tensor([1, 1], dtype=torch.int8), clause, Until())
+        leaf = solve(root, [1, 1], clause)
         assert leaf.lower > 0
         assert leaf.x0 is None
-        assert not solve_leaf(root, torch.tensor([1, -1], dtype=torch.int8), clause, Until()).lower > 0
+        assert not solve(root, [1, -1], clause).lower > 0
 
 
 @pytest.mark.parametrize("offset", [0.25, 0.1])
@@ -125,14 +124,14 @@ def test_a_minimum_of_zero_is_never_closed(offset: float) -> None:
     problem = instances.problem(wedge(offset), instances.boxes([[-1]], [[1]]), [(0, [instances.row({0: 1}, 0)])])
     root = root_of(problem)
     for signs in patterns(2):
-        assert not solve_leaf(root, signs, 0, Until()).lower > 0
+        assert not solve(root, signs, 0).lower > 0
     outcome = decide(problem)
     assert outcome.witness is not None or outcome.reason is Reason.NUMERICS
 
 
 def test_no_time_closes_nothing() -> None:
     problem = instances.problem(wedge(0.25), instances.boxes([[-1]], [[1]]), [(0, [instances.row({0: 1}, -1)])])
-    leaf = solve_leaf(root_of(problem), torch.tensor([1, -1], dtype=torch.int8), 0, Until(Clock.begin(0.0)))
+    leaf = solve(root_of(problem), [1, -1], 0, Until(Clock.begin(0.0)))
     assert not leaf.lower > 0
     assert leaf.x0 is None
 
@@ -145,4 +144,4 @@ def test_numbers_of_very_different_size() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, size=(4000, 2))
     least = float(net.forward(torch.from_numpy(x)).min())
     root = root_of(instances.problem(net, case, [(0, [instances.row({0: 1}, least)])]))
-    assert not all(solve_leaf(root, signs, 0, Until()).lower > 0 for signs in patterns(root.kinks))
+    assert not all(solve(root, signs, 0).lower > 0 for signs in patterns(root.kinks))

@@ -15,13 +15,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from verifier.bounding.ascent import Ascent, Best, Climb, Steps
-from verifier.bounding.base import Bound, Bounder, Objective, Region, Until, widest
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until, widest
 from verifier.bounding.big_m import Start
 from verifier.bounding.lagrangian import Lagrangian
-from verifier.bounding.multipliers import proved
+from verifier.bounding.multipliers import masks_of, point_of, proved, with_cuts_of
 from verifier.bounding.oracle import Average, Masks, Oracle
+from verifier.bounding.parts import in_parts
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Network
+
+COPIES = 6
+"""Of the multipliers, in an ascent: the point, the best points, Adam's moments, the supergradient."""
 
 
 class OraclePoint(Enum):
@@ -45,7 +49,11 @@ class Additions:
 
 @dataclass(frozen=True)
 class ActiveSet(Bounder):
-    """Big-M first, then Adam on all multipliers while masks are added."""
+    """Big-M first, then Adam on all multipliers while masks are added.
+
+    A child that starts from its parent's multipliers and masks (their constants are computed anew for its bounds)
+    needs no Big-M: `resume` takes the place of `initial`.  Inherited masks count towards `additions.most`.
+    """
 
     ascent: Ascent = field(default_factory=lambda: Ascent(600, Steps(1e-3, 1e-6, linear=True)))
     initial: Ascent = field(default_factory=lambda: Ascent(500, Steps(1e-2, 1e-4, linear=True)))
@@ -54,24 +62,45 @@ class ActiveSet(Bounder):
     masks: Masks = Masks.ROWS
     point: OraclePoint = OraclePoint.MINIMISER
     threshold: float = 0.5  # of shared masks
+    resume: Ascent = field(default_factory=lambda: Ascent(0, Steps(1e-3, 1e-6, linear=True)))  # replaces `initial`
 
     @property
     def proves(self) -> bool:
         return True
 
-    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
-        chunk = until.chunk(40 * widest(net, objective.layer) * region.lower.element_size() * region.count)
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
         sweep = Sweep.prepare(net, region, objective.layer)
-        found = []
-        for first in range(0, objective.count, chunk):
-            dual, best = self.climb(Lagrangian(sweep, objective.part(first, first + chunk)), until)
-            found.append(proved(dual, best))
+        oracle, found = self.oracle(sweep), []
+        each = self.bytes_each(sweep, oracle, masks_of(warm))
+        for part, still, state in in_parts(region, objective, until, each, warm):
+            found.append(proved(*self.climb(Lagrangian(sweep, part), oracle, still, state)))
         return Bound.joined(found)
 
-    def climb(self, dual: Lagrangian, until: Until) -> tuple[Lagrangian, Best]:
-        """Maximise; the dual with the cuts that were added, and the best multipliers."""
-        begin = self.initial.run(dual, self.start.point(dual), until)
-        oracle = Oracle.of(dual.sweep, self.masks, self.threshold)
+    def oracle(self, sweep: Sweep) -> Oracle:
+        """What finds the masks; it holds the weights of all kinks, unless no mask is wanted."""
+        if not self.additions.most:
+            return Oracle((None,) * len(sweep.kinks), sweep.region.count, self.threshold)
+        return Oracle.of(sweep, self.masks, self.threshold)
+
+    def bytes_each(self, sweep: Sweep, oracle: Oracle, inherited: int = 0) -> int:
+        """What an ascent keeps of one objective in one region: sweeps, multipliers, masks, and one masked pass."""
+        known = [geometry for geometry in oracle.geometries if geometry is not None]
+        masks, kinks = max(self.additions.most, inherited), sum(len(kinks.index) for kinks in sweep.kinks)
+        floats = 40 * widest(sweep.net, sweep.layer) + COPIES * masks * kinks
+        passes = max((geometry.pass_bytes for geometry in known), default=0)
+        return floats * sweep.region.lower.element_size() + masks * sum(g.cut_bytes for g in known) + passes
+
+    def climb(
+        self, plain: Lagrangian, oracle: Oracle, until: Until, warm: Proof | None = None
+    ) -> tuple[Lagrangian, Best]:
+        """Maximise; the dual with the cuts that were added or inherited, and the best multipliers."""
+        if warm is None:
+            dual, begin = plain, self.initial.run(plain, self.start.point(plain), until)
+        else:
+            dual = with_cuts_of(warm, plain)
+            begin = self.resume.run(dual, point_of(warm, dual), until)
         climb = Climb(dual, begin.point, until)
         seen = Average(climb.rows)
         for t in range(self.ascent.iterations):

@@ -13,14 +13,16 @@ sweep of the minimiser:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from verifier.bounding.ascent import Ascent, Dual, Evaluation, Steps
-from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until, widest
-from verifier.bounding.sweep import Choice, Sweep, Trace
+from verifier.bounding.average import Average
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until, halved, widest
+from verifier.bounding.sweep import Choice, Route, Sweep, Trace
 from verifier.network.network import Network
 from verifier.shapes import Float, Int, Tensor
 
@@ -30,14 +32,51 @@ class SlopePoint(Evaluation):
     """A finished backward sweep, kept for the supergradient."""
 
     trace: Trace
+    choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class SlopeDual(Dual[SlopePoint]):
-    """The variables are the lower slopes at all kinks, then (if there are splits) a multiplier for each kink."""
+class FaceDual(Dual[SlopePoint]):
+    """A bound as a function of the faces that a sweep takes: one sweep back, and one forward for the supergradient."""
 
     sweep: Sweep
     objective: Objective
+
+    @property
+    @abstractmethod
+    def variables(self) -> int:
+        """How many variables each objective has."""
+
+    @abstractmethod
+    def start(self) -> Float[Tensor, "D S V"]:
+        """Variables that give CROWN's bound."""
+
+    @abstractmethod
+    def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
+        """The faces that the variables choose, group by group."""
+
+    @abstractmethod
+    def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
+        """The supergradient, given the way of the minimiser."""
+
+    def evaluate(self, point: Float[Tensor, "D S V"]) -> SlopePoint:
+        choices = self.choices(point)
+        trace = self.sweep.backward(self.objective, choices)
+        return SlopePoint(trace.lower, trace.x0, trace, choices)
+
+    def supergradient(
+        self, point: Float[Tensor, "D S V"], at: SlopePoint, seen: Average | None = None
+    ) -> Float[Tensor, "D S V"]:
+        route = self.sweep.forward(at.trace, at.choices)
+        if seen is not None:
+            seen.add(route.values)
+        return self.gains(at, route)
+
+
+@dataclass(frozen=True, eq=False)
+class SlopeDual(FaceDual):
+    """The variables are the lower slopes at all kinks, then (if there are splits) a multiplier for each kink."""
+
     split_scale: float = 0.5
 
     @property
@@ -47,6 +86,10 @@ class SlopeDual(Dual[SlopePoint]):
     @property
     def has_splits(self) -> bool:
         return any(kinks.sign is not None for kinks in self.sweep.kinks)
+
+    @property
+    def variables(self) -> int:
+        return (2 if self.has_splits else 1) * self.kinks
 
     def start(self) -> Float[Tensor, "D S V"]:
         """CROWN's slopes, no split multipliers."""
@@ -66,21 +109,13 @@ class SlopeDual(Dual[SlopePoint]):
         splits = point[..., self.kinks :].split(sizes, dim=-1)
         return tuple(Choice(a, s) for a, s in zip(slopes, splits, strict=True))
 
-    def evaluate(self, point: Float[Tensor, "D S V"]) -> SlopePoint:
-        trace = self.sweep.backward(self.objective, self.choices(point))
-        return SlopePoint(trace.lower, trace.x0, trace)
-
-    def supergradient(self, point: Float[Tensor, "D S V"], at: SlopePoint) -> Float[Tensor, "D S V"]:
-        return self.gains(at.trace, self.sweep.forward(at.trace, self.choices(point)))
-
-    def gains(self, trace: Trace, x_hat: tuple[Float[Tensor, "D S _"], ...]) -> Float[Tensor, "D S V"]:
-        """The supergradient, given x_hat at the kinks on the way of the minimiser."""
+    def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
         slopes, splits = [], []
-        for kinks, value, lam in zip(self.sweep.kinks, x_hat, trace.coefficients, strict=True):
+        for kinks, value, lam in zip(self.sweep.kinks, route.x_hat, at.trace.coefficients, strict=True):
             gain = torch.zeros_like(value) if lam is None else lam.clamp(min=0) * value * kinks.ambiguous
             slopes.append(gain)
             splits.append(torch.zeros_like(value) if kinks.sign is None else -kinks.sign * value)
-        nothing = trace.x0[..., :0]  # a network may have no group at all
+        nothing = at.x0[..., :0]  # a network may have no group at all
         return torch.cat([nothing, *slopes, *(splits if self.has_splits else [])], dim=-1)
 
     def project(self, point: Float[Tensor, "D S V"]) -> None:
@@ -106,12 +141,29 @@ class SlopeProof(Proof):
 
     def evaluate(self, net: Network, region: Region, objective: Objective) -> Float[Tensor, "D S"]:
         dual = SlopeDual(Sweep.prepare(net, region, objective.layer), objective)
-        point = self.point.to(region.lower.dtype).clone()
+        return dual.evaluate(self.start(dual)).lower
+
+    def start(self, dual: SlopeDual) -> Float[Tensor, "D S V"]:
+        """The variables in the precision of `dual`; multipliers of its splits are zero if there were none before."""
+        point = self.point.to(dual.sweep.region.lower.dtype, copy=True)
+        point = torch.nn.functional.pad(point, (0, dual.variables - point.shape[-1]))
         dual.project(point)
-        return dual.evaluate(point).lower
+        return point
 
     def joined(self, parts: Sequence[SlopeProof]) -> SlopeProof:
         return SlopeProof(torch.cat([part.point for part in parts], dim=1))
+
+    def part(self, start: int, stop: int) -> SlopeProof:
+        return SlopeProof(self.point[:, start:stop])
+
+    def select(self, rows: Int[Tensor, " d"]) -> SlopeProof:
+        return SlopeProof(self.point[rows])
+
+    def cat(self, parts: Sequence[SlopeProof]) -> SlopeProof:
+        return SlopeProof(torch.cat([part.point for part in parts]))
+
+    def compact(self) -> SlopeProof:
+        return SlopeProof(halved(self.point))
 
 
 @dataclass(frozen=True)
@@ -125,19 +177,16 @@ class AlphaCrown(Bounder):
         return True
 
     def bound(
-        self,
-        net: Network,
-        region: Region,
-        objective: Objective,
-        until: Until,
-        warm: SlopeProof | None = None,
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
     ) -> Bound:
+        if not isinstance(warm, SlopeProof | None):
+            raise TypeError(f"alpha-CROWN starts from slopes, not from {type(warm).__name__}")
         chunk = until.chunk(24 * widest(net, objective.layer) * region.lower.element_size() * region.count)
         sweep = Sweep.prepare(net, region, objective.layer)
         found = []
         for start in range(0, objective.count, chunk):
             dual = SlopeDual(sweep, objective.part(start, start + chunk))
-            begin = dual.start() if warm is None else warm.point[:, start : start + chunk]
+            begin = dual.start() if warm is None else warm.part(start, start + chunk).start(dual)
             best = self.ascent.run(dual, begin, until)
             found.append(Bound(best.lower, dual.evaluate(best.point).x0, SlopeProof(best.point), best.iterations))
         return Bound.joined(found)

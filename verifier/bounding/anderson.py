@@ -10,6 +10,8 @@ eq:primal-anderson).  Masks are held in one of two forms:
 - `RowMasks`: one bit per weight of each neuron, as in [SCB] sec:masked-passes, for kinks only;
 - `SharedMasks`: two bits per *input*, one for positive and one for negative weights, shared by all neurons of the
   group.  They arise from the oracle with one threshold for the whole group, and cost two ordinary passes.
+
+With the threshold 1/2 one bit per input is enough, and one pass: see `balanced`.
 """
 
 from __future__ import annotations
@@ -32,18 +34,27 @@ Values = Sequence[Float[Tensor, "D S _"] | None]
 
 @dataclass(frozen=True, eq=False)
 class Cut(ABC):
-    """One cut for each kink of a group (`a` of them), in every region and for every objective."""
+    """One cut for each kink of a group (`a` of them), in every region and for every objective.
+
+    (W.I) = whole W + rest.  The passes are those of the rest: whoever takes cuts with whole > 0 has W x_in and W^T mu
+    at hand anyway.
+    """
 
     offset: Float[Tensor, "D S a"]
     zc: Float[Tensor, "D S a"]
 
+    @property
+    @abstractmethod
+    def whole(self) -> float:
+        """How much of W itself the masked matrix holds."""
+
     @abstractmethod
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
-        """(W.I) x_in at the kinks."""
+        """The rest of (W.I) times x_in, at the kinks."""
 
     @abstractmethod
     def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
-        """(W.I)^T beta, source by source."""
+        """The rest of (W.I), transposed, times beta; source by source."""
 
     @abstractmethod
     def select(self, rows: Int[Tensor, " d"]) -> Cut:
@@ -81,6 +92,16 @@ class SharedGeometry:
             lows.append(torch.cat([low, high], dim=-1))
             highs.append(torch.cat([high, low], dim=-1))
         return cls(index, layer.bias[index], tuple(terms), tuple(lows), tuple(highs))
+
+    @property
+    def cut_bytes(self) -> int:
+        """What the cuts of one region and objective keep."""
+        return self.bias.element_size() * (2 * len(self.index) + sum(term.n_in for _, term in self.terms))
+
+    @property
+    def pass_bytes(self) -> int:
+        """What a masked pass of one region and objective holds besides: a doubled vector twice, and a result."""
+        return self.bias.element_size() * max(2 * term.n_in + term.n_out for _, term in self.terms)
 
     def masks(self, values: Values, threshold: float) -> tuple[Bool[Tensor, "D S _"], ...]:
         """The oracle with z = threshold for all neurons: which inputs each sign of weight keeps."""
@@ -120,6 +141,10 @@ class SharedCut(Cut):
 
     geometry: SharedGeometry
     kept: tuple[Float[Tensor, "D S _"], ...]
+
+    @property
+    def whole(self) -> float:
+        return 0.0
 
     @property
     def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
@@ -178,6 +203,16 @@ class RowGeometry:
         bias = layer.bias[index]
         return cls(sources, sizes, columns, weights, bias, w_l.unsqueeze(1), w_u.unsqueeze(1), is_dense)
 
+    @property
+    def cut_bytes(self) -> int:
+        """What the cuts of one region and objective keep: a byte per weight, and constants."""
+        return self.columns.numel() + 2 * self.bias.numel() * self.bias.element_size()
+
+    @property
+    def pass_bytes(self) -> int:
+        """What a masked pass of one region and objective holds besides: three copies of all weights."""
+        return 3 * self.columns.numel() * self.bias.element_size()
+
     def weighted(self, values: Values) -> Float[Tensor, "D S a t"]:
         """weights times inputs, entry by entry."""
         found = [values[source] for source in self.sources]
@@ -216,6 +251,10 @@ class RowMaskCut(Cut):
 
     geometry: RowGeometry
     mask: Bool[Tensor, "D S a t"]
+
+    @property
+    def whole(self) -> float:
+        return 0.0
 
     @property
     def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.nn.functional import pad
 
+from verifier.bounding.average import Average, Averaging
 from verifier.bounding.base import Until
 from verifier.shapes import Float, Int, Tensor
 
@@ -57,8 +58,10 @@ class Dual(ABC, Generic[EvaluationT]):
         """Valid lower bounds at any feasible point."""
 
     @abstractmethod
-    def supergradient(self, point: Float[Tensor, "D S V"], at: EvaluationT) -> Float[Tensor, "D S V"]:
-        """A direction of ascent at the point that gave `at`."""
+    def supergradient(
+        self, point: Float[Tensor, "D S V"], at: EvaluationT, seen: Average | None = None
+    ) -> Float[Tensor, "D S V"]:
+        """A direction of ascent at the point that gave `at`; `seen` takes the primal point that is met on the way."""
 
     @abstractmethod
     def project(self, point: Float[Tensor, "D S V"]) -> None:
@@ -123,13 +126,16 @@ class Ascent:
     steps: Steps
     check_every: int = 10  # iterations between looks at the clock and at who is done; a look costs a synchronisation
 
-    def run(self, dual: Dual[Any], start: Float[Tensor, "D S V"], until: Until) -> Best:
+    def run(
+        self, dual: Dual[Any], start: Float[Tensor, "D S V"], until: Until, averaging: Averaging | None = None
+    ) -> Best:
         """Maximise from `start`, which is not changed.  Guarantee: never worse than the start."""
         climb = Climb(dual, start, until)
         for t in range(self.iterations):
             if t % self.check_every == 0 and climb.finished():
                 return climb.best(t)
-            climb.step(climb.record(), self.steps.at(t, self.iterations), t)
+            seen = None if averaging is None else averaging.at(t, self.iterations, climb.rows)
+            climb.step(climb.record(), self.steps.at(t, self.iterations), t, seen)
         climb.record()
         return climb.best(self.iterations)
 
@@ -159,9 +165,9 @@ class Climb(Generic[DualT]):
             self.until.watch(self._best_lower)
         return at
 
-    def step(self, at: Evaluation, size: float, t: int) -> None:
+    def step(self, at: Evaluation, size: float, t: int, seen: Average | None = None) -> None:
         """One projected step from the point that was just recorded."""
-        gradient = self.dual.supergradient(self.point, at)
+        gradient = self.dual.supergradient(self.point, at, seen)
         self.adam.step(self.point, gradient, size * self.dual.step_scale(), t)
         self.dual.project(self.point)
 

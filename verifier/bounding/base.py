@@ -150,8 +150,35 @@ class Proof(ABC):
     def joined(self: ProofT, parts: Sequence[ProofT]) -> ProofT:
         """The proofs of consecutive parts of an objective as one."""
 
+    @abstractmethod
+    def part(self: ProofT, start: int, stop: int) -> ProofT:
+        """The proof of the objectives from `start` up to `stop`."""
+
+    @abstractmethod
+    def select(self: ProofT, rows: Int[Tensor, " d"]) -> ProofT:
+        """The proofs of some of the regions; a region may be named more than once."""
+
+    @abstractmethod
+    def cat(self: ProofT, parts: Sequence[ProofT]) -> ProofT:
+        """The proofs of several batches of regions as one; all have the same kinks and as many objectives."""
+
+    @abstractmethod
+    def compact(self: ProofT) -> ProofT:
+        """The same in little memory, to be kept until children start from it: variables in half precision.
+
+        Guarantee: `evaluate` still gives a valid bound, but not exactly the same.
+        """
+
 
 ProofT = TypeVar("ProofT", bound=Proof)
+
+HALF_MOST = 60000.0
+"""The largest variable that half precision keeps: it ends soon after it."""
+
+
+def halved(variables: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+    """Dual variables in half precision."""
+    return variables.clamp(-HALF_MOST, HALF_MOST).half()
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +190,8 @@ class Bound:
 
     lower: Float[Tensor, "D S"]
     x0: Float[Tensor, "D S n0"] | None
-    proof: Proof | None = None  # None where the bound follows from the region alone
-    iterations: int = 0
+    proof: Proof | None = None  # also the state that a child may start from; None where there is none
+    iterations: int = 0  # steps of an ascent, or rounds of cuts that were added to linear programs; the most of any row
 
     @classmethod
     def joined(cls, found: Sequence[Bound]) -> Bound:
@@ -206,7 +233,8 @@ class Bounder(ABC):
 
     @property
     def proves(self) -> bool:
-        """Whether its bounds carry a `proof`, so that a search in float32 can be evaluated in float64."""
+        """Whether its bounds carry a `proof` that keeps its value when it was found in float32 and is evaluated in
+        float64."""
         return False
 
     @property
@@ -215,8 +243,14 @@ class Bounder(ABC):
         return True
 
     @abstractmethod
-    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
-        """Require: `region` knows all groups before `objective.layer`.  Guarantee: see `Bound`."""
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
+        """Require: `region` knows all groups before `objective.layer`.  Guarantee: see `Bound`.
+
+        `warm` is the proof of a bound of the same objectives over regions that contain these, with the same `kinks`:
+        an ascent goes on from there.  Bounders without variables ignore it.
+        """
 
 
 def minimise_over_input(

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Bound, Bounder, Objective, Region, Until, widest
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until, widest
 from verifier.bounding.lagrangian import Lagrangian
 from verifier.bounding.linear import Linear
-from verifier.bounding.multipliers import MultiplierProof, proved
+from verifier.bounding.multipliers import point_of, proved
+from verifier.bounding.parts import in_parts
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Network
 from verifier.shapes import Float, Tensor
@@ -49,19 +50,13 @@ class BigM(Bounder):
         return True
 
     def bound(
-        self,
-        net: Network,
-        region: Region,
-        objective: Objective,
-        until: Until,
-        warm: MultiplierProof | None = None,
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
     ) -> Bound:
-        chunk = until.chunk(24 * widest(net, objective.layer) * region.lower.element_size() * region.count)
+        each = 24 * widest(net, objective.layer) * region.lower.element_size()
         sweep = Sweep.prepare(net, region, objective.layer)
         found = []
-        for first in range(0, objective.count, chunk):
-            dual = Lagrangian(sweep, objective.part(first, first + chunk))
-            start = self.start.point(dual) if warm is None else warm.point[:, first : first + chunk]
-            best = self.ascent.run(dual, start, until)
-            found.append(proved(dual, best))
+        for part, still, state in in_parts(region, objective, until, each, warm):
+            dual = Lagrangian(sweep, part)
+            start = self.start.point(dual) if state is None else point_of(state, dual)
+            found.append(proved(dual, self.ascent.run(dual, start, still)))
         return Bound.joined(found)

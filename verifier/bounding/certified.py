@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.base import Bound, Bounder, Objective, Region, Until, widest
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until, widest
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Network
 
@@ -20,8 +20,8 @@ from verifier.network.network import Network
 class Certified(Bounder):
     """Runs another bounder in single precision and evaluates its proof in double precision.
 
-    A bounder that gives no proof (it needs none, or its variables are too many to keep) runs in double precision
-    itself, once.
+    A bounder that `proves` nothing (it has no variables, or they lose too much in single precision) runs in double
+    precision itself, once.
     """
 
     inner: Bounder
@@ -34,9 +34,11 @@ class Certified(Bounder):
     def rigorous(self) -> bool:
         return self.inner.rigorous
 
-    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
         if not self.inner.proves:
-            return self.inner.bound(net, region, objective, until)
+            return self.inner.bound(net, region, objective, until, warm)
         kinks = tuple(kinks.index for kinks in Sweep.prepare(net, region, objective.layer).kinks)
         region = replace(region, kinks=kinks)
         quick_net, quick_region = net.to(dtype=torch.float32), region.to(torch.float32)
@@ -45,7 +47,8 @@ class Certified(Bounder):
         found = []
         for start in range(0, objective.count, chunk):
             part = objective.part(start, start + chunk)
-            quick = self.inner.bound(quick_net, quick_region, part.to(torch.float32), until)
+            state = None if warm is None else warm.part(start, start + chunk)
+            quick = self.inner.bound(quick_net, quick_region, part.to(torch.float32), until, state)
             assert quick.proof is not None, f"{type(self.inner).__name__} has promised a proof"
             lower = quick.proof.evaluate(net, region, part)
             found.append(replace(quick, lower=lower, x0=None if quick.x0 is None else quick.x0.double()))

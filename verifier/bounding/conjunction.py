@@ -15,9 +15,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.alpha_crown import SlopeDual, SlopePoint
+from verifier.bounding.alpha_crown import FaceDual, SlopeDual, SlopePoint
 from verifier.bounding.ascent import Dual
+from verifier.bounding.average import Average
 from verifier.bounding.base import Objective, Region
+from verifier.bounding.cut_masks import CutMasks
+from verifier.bounding.propagated import PropagatedDual
 from verifier.bounding.rounding import MARGIN, round_up, source_magnitude
 from verifier.bounding.sweep import Sweep, dot
 from verifier.operators import gamma
@@ -74,20 +77,24 @@ class Conjunction:
 
 @dataclass(frozen=True, eq=False)
 class ConjunctionDual(Dual[SlopePoint]):
-    """The variables of `SlopeDual` (slopes, split multipliers), then the weights of the rows; one objective each."""
+    """The variables of another dual (slopes, split multipliers, cuts), then the weights of the rows; one objective."""
 
-    slopes: SlopeDual
+    slopes: FaceDual
     rows: Conjunction
     weight_scale: float = 0.5
 
     @classmethod
-    def of(cls, sweep: Sweep, rows: Conjunction) -> ConjunctionDual:
-        return cls(SlopeDual(sweep, rows.combined(sweep.layer, rows.even())), rows)
+    def of(cls, sweep: Sweep, rows: Conjunction, masks: CutMasks | None = None) -> ConjunctionDual:
+        """With the cuts of `masks`, if any; their constants are computed for the sweep's regions."""
+        objective = rows.combined(sweep.layer, rows.even())
+        if masks is None or not masks.count:
+            return cls(SlopeDual(sweep, objective), rows)
+        return cls(PropagatedDual.of(sweep, objective, masks), rows)
 
     @property
     def plain(self) -> int:
         """How many variables come before the weights."""
-        return (2 if self.slopes.has_splits else 1) * self.slopes.kinks
+        return self.slopes.variables
 
     def start(self, weights: Float[Tensor, "D 1 m"] | None = None) -> Float[Tensor, "D 1 V"]:
         """CROWN's slopes and the given weights, or equal ones."""
@@ -107,7 +114,7 @@ class ConjunctionDual(Dual[SlopePoint]):
             best = torch.where(better, lower, best)
         return point
 
-    def _at(self, point: Float[Tensor, "D 1 V"]) -> SlopeDual:
+    def _at(self, point: Float[Tensor, "D 1 V"]) -> FaceDual:
         objective = self.rows.combined(self.slopes.sweep.layer, point[..., self.plain :])
         return replace(self.slopes, objective=objective)
 
@@ -118,11 +125,15 @@ class ConjunctionDual(Dual[SlopePoint]):
         error = self.rows.rounding(point[..., self.plain :], sweep.region, sweep.slacks[-1])
         return replace(at, lower=at.lower - error)
 
-    def supergradient(self, point: Float[Tensor, "D 1 V"], at: SlopePoint) -> Float[Tensor, "D 1 V"]:
-        dual, sweep = self._at(point), self.slopes.sweep
-        values, x_hat = sweep.follow(at.trace, dual.choices(point[..., : self.plain]))
-        gains = dual.gains(at.trace, x_hat)
-        y = sweep.net.layers[sweep.layer - 1].forward(values)
+    def supergradient(
+        self, point: Float[Tensor, "D 1 V"], at: SlopePoint, seen: Average | None = None
+    ) -> Float[Tensor, "D 1 V"]:
+        sweep = self.slopes.sweep
+        route = sweep.forward(at.trace, at.choices)
+        if seen is not None:
+            seen.add(route.values)
+        gains = self.slopes.gains(at, route)
+        y = sweep.net.layers[sweep.layer - 1].forward(route.values)
         g, weights = self.rows.values(y, at.x0), point[..., self.plain :]
         # Only differences matter on the simplex.  Steps that look at each entry's sign would stall without this.
         return torch.cat([gains, g - (weights * g).sum(dim=-1, keepdim=True)], dim=-1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verifier.bounding.base import Bound, Bounder, Objective, Region, Until
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until
 from verifier.bounding.rounding import MARGIN, layer_slack
 from verifier.network.network import Affine, Network
 from verifier.operators import gamma
@@ -31,7 +31,9 @@ def interval_image(layer: Affine, region: Region) -> tuple[Float[Tensor, "D n"],
 class Interval(Bounder):
     """Bounds each objective term by term over the interval image of its layer."""
 
-    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
         low, high = interval_image(net.layers[objective.layer - 1], region)
         lower, size = _over_box(objective.coefficients, low, high)
         if objective.inputs is not None:

@@ -19,6 +19,7 @@ import torch
 
 from verifier.bounding.anderson import Cut
 from verifier.bounding.ascent import Dual, Evaluation
+from verifier.bounding.average import Average
 from verifier.bounding.base import Objective
 from verifier.bounding.sweep import Kinks, Sweep, Total, Trace, dot
 from verifier.shapes import Float, Int, Tensor
@@ -171,8 +172,12 @@ class Lagrangian(Dual[Inner]):
             x_hats.append(at_kinks)
         return values, x_hats
 
-    def supergradient(self, point: Float[Tensor, "D S V"], at: Inner) -> Float[Tensor, "D S V"]:
+    def supergradient(
+        self, point: Float[Tensor, "D S V"], at: Inner, seen: Average | None = None
+    ) -> Float[Tensor, "D S V"]:
         values, x_hats = self.primal(at)
+        if seen is not None:
+            seen.add(values, at.z)
         blocks: list[list[Tensor]] = [[] for _ in range(self.blocks)]
         for k, (kinks, x_hat) in enumerate(zip(self.sweep.kinks, x_hats, strict=True)):
             for block, part in zip(blocks, self._violations(k, kinks, x_hat, at, values), strict=True):

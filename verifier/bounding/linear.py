@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from verifier.bounding.base import Bound, Bounder, Objective, Region, Until, widest
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until, widest
 from verifier.bounding.sweep import Choice, Kinks, Sweep
 from verifier.network.network import Network
 
@@ -31,7 +31,9 @@ class Linear(Bounder):
 
     slope: Slope = Slope.ADAPTIVE
 
-    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
         sweep = Sweep.prepare(net, region, objective.layer)
         choices = self.choices(sweep)
         chunk = until.chunk(6 * widest(net, objective.layer) * region.lower.element_size() * region.count)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.base import Bound, Bounder, Objective, Region, Until
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until
 from verifier.bounding.lp_cuts import RowCut, cut_rows, violated_cuts
 from verifier.bounding.lp_model import Model
 from verifier.bounding.lp_program import Floats
@@ -36,7 +36,9 @@ class PlanetLP(Bounder):
     def rigorous(self) -> bool:
         return False
 
-    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
         return _Reference(with_z=False).bound(net, region, objective, until)
 
 
@@ -55,7 +57,9 @@ class CutLP(Bounder):
     def rigorous(self) -> bool:
         return False
 
-    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
         return _Reference(with_z=True, separate=self).bound(net, region, objective, until)
 
 
@@ -69,15 +73,21 @@ def lp_with_cuts(
     return _Reference(with_z=True, fixed=tuple(cuts)).bound(net, region, objective, until or Until())
 
 
-def cutting_planes(
-    model: Model, solver: Solver, cost: Floats, method: CutLP, until: Until
-) -> tuple[Solution, list[RowCut]]:
-    """The primal cutting-plane algorithm for one objective: the best solution, and the cuts that were added.
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """The best solution of some rounds of cutting planes, and the cuts that each of them added."""
+
+    best: Solution
+    cuts: tuple[tuple[RowCut, ...], ...] = ()
+
+
+def cutting_planes(model: Model, solver: Solver, cost: Floats, method: CutLP, until: Until) -> Rounds:
+    """The primal cutting-plane algorithm for one objective; it ends early when no cut is violated.
 
     requires: a model with z, and a solver that holds its program
     """
-    best, added = solver.solve(cost, until), []
-    solution = best
+    best = solution = solver.solve(cost, until)
+    added: list[tuple[RowCut, ...]] = []
     for _ in range(method.rounds):
         if solution.point is None:
             break
@@ -85,11 +95,11 @@ def cutting_planes(
         if not cuts:
             break
         solver.add_rows(cut_rows(model, cuts))
-        added += cuts
+        added.append(tuple(cuts))
         solution = solver.solve(cost, until)
         if solution.lower >= best.lower:
             best = solution
-    return best, added
+    return Rounds(best, tuple(added))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +117,7 @@ class _Reference:
         lower = torch.full((region.count, objective.count), -torch.inf, dtype=torch.float64)
         centre = (exact_region.lower + exact_region.upper) / 2
         x0 = centre.unsqueeze(1).repeat(1, objective.count, 1)
+        rounds = 0
         for d in range(region.count):
             if until.expired():
                 break
@@ -115,18 +126,18 @@ class _Reference:
             for s in range(objective.count):
                 cost, constant = model.costs(exact_net, exact_objective, d, s)
                 found = self._solve(model, solver, cost, until)
-                lower[d, s] = found.lower + constant
-                if found.point is not None:
-                    inputs = torch.from_numpy(found.point[model.x[0]])
+                lower[d, s], rounds = found.best.lower + constant, max(rounds, len(found.cuts))
+                if found.best.point is not None:
+                    inputs = torch.from_numpy(found.best.point[model.x[0]])
                     x0[d, s] = inputs.clamp(exact_region.lower[d], exact_region.upper[d])
-        return Bound(lower.to(region.lower), x0.to(region.lower))
+        return Bound(lower.to(region.lower), x0.to(region.lower), iterations=rounds)
 
-    def _solve(self, model: Model, solver: Solver, cost: Floats, until: Until) -> Solution:
+    def _solve(self, model: Model, solver: Solver, cost: Floats, until: Until) -> Rounds:
         if self.separate is None:
-            return solver.solve(cost, until)
-        solution, _ = cutting_planes(model, solver, cost, self.separate, until)
+            return Rounds(solver.solve(cost, until))
+        found = cutting_planes(model, solver, cost, self.separate, until)
         solver.forget_added_rows()
-        return solution
+        return found
 
 
 def _in_float64(net: Network, region: Region, objective: Objective) -> tuple[Network, Region, Objective]:

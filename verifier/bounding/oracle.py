@@ -8,8 +8,11 @@ from enum import Enum
 import torch
 
 from verifier.bounding.anderson import Cut, RowGeometry, SharedGeometry
+from verifier.bounding.average import Average
 from verifier.bounding.sweep import Sweep
 from verifier.shapes import Int, Tensor
+
+__all__ = ["Average", "Masks", "Oracle"]
 
 
 class Masks(Enum):
@@ -17,41 +20,6 @@ class Masks(Enum):
 
     ROWS = "rows"  # one bit per weight, as in the paper
     SHARED = "shared"  # one threshold for all neurons of a group
-
-
-@dataclass(eq=False)
-class Average:
-    """The mean of primal points: x[j] of all sources, and z at the kinks of all groups.
-
-    Near the end of an ascent it approximates a solution of the primal linear program, in its interior.
-    """
-
-    rows: Int[Tensor, " d"]  # the regions that the points belong to, in ascending order
-    count: int = 0
-    _values: tuple[Tensor, ...] = ()
-    _z: tuple[Tensor, ...] = ()
-
-    def follow(self, rows: Int[Tensor, " d"]) -> None:
-        """Forget regions that have left the batch."""
-        if len(rows) == len(self.rows):
-            return
-        kept = torch.searchsorted(self.rows, rows)
-        self.rows = rows
-        self._values = tuple(v[kept] for v in self._values)
-        self._z = tuple(v[kept] for v in self._z)
-
-    def add(self, values: list[Tensor], z: tuple[Tensor, ...]) -> None:
-        """Take one more point of the regions `rows`."""
-        if self.count == 0:
-            self.count = 1
-            self._values, self._z = tuple(v.clone() for v in values), tuple(v.clone() for v in z)
-            return
-        self.count += 1
-        for total, other in zip((*self._values, *self._z), (*values, *z), strict=True):
-            total.add_(other)
-
-    def mean(self) -> tuple[list[Tensor], list[Tensor]]:
-        return [v / self.count for v in self._values], [v / self.count for v in self._z]
 
 
 @dataclass(frozen=True, eq=False)

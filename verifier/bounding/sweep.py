@@ -6,6 +6,7 @@ gives x >= a x_hat, and any p >= u / (u - l) gives x <= p (x_hat - l).  So a rou
 up, and no equality has to hold in floats: what is left are the errors of sums, which `rounding` prices.
 
 A sign that a branch has imposed enters as a multiplier s >= 0: passing, x >= x_hat - s x_hat; blocking, 0 >= s x_hat.
+Cuts bend the upper faces: these then also read the group's inputs (see `faces`).
 """
 
 from __future__ import annotations
@@ -15,81 +16,23 @@ from dataclasses import dataclass
 import torch
 
 from verifier.bounding.base import Objective, Region, minimise_over_input, widest
+from verifier.bounding.faces import Face
+from verifier.bounding.kinks import Kinks
 from verifier.bounding.rounding import MARGIN, UNDERFLOW, layer_slack, round_up, source_magnitude
 from verifier.network.network import Network
 from verifier.operators import gamma
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.shapes import Float, Int, Tensor
 
-
-@dataclass(frozen=True, eq=False)
-class Kinks:
-    """The neurons of one group that are not stable in the same way in all regions, and their faces.
-
-    All other neurons pass in every region (`passing` 1) or block in every region (`passing` 0).
-    """
-
-    index: Int[Tensor, " a"]
-    passing: Float[Tensor, " n"]
-    l_hat: Float[Tensor, "D 1 a"]
-    u_hat: Float[Tensor, "D 1 a"]
-    ambiguous: Bool[Tensor, "D 1 a"]
-    upper: Float[Tensor, "D 1 a"]  # slope of the upper face
-    intercept: Float[Tensor, "D 1 a"]  # of the upper face, >= 0
-    sign: Float[Tensor, "D 1 a"] | None  # +1 passing and -1 blocking by a split; None if the region knows no splits
-
-    @classmethod
-    def of(cls, region: Region, k: int) -> Kinks:
-        l_hat, u_hat = region.l_hat[k - 1], region.u_hat[k - 1]
-        passing, blocking = l_hat >= 0, (u_hat <= 0) & (l_hat < 0)
-        split = None if region.splits is None else region.splits[k - 1]
-        if region.kinks is not None:
-            index = region.kinks[k - 1]
-        else:
-            loose = ~(passing.all(dim=0) | blocking.all(dim=0))
-            if split is not None:
-                loose |= (split != 0).any(dim=0)
-            index = torch.nonzero(loose).flatten()
-        low, high = l_hat[:, index].unsqueeze(1), u_hat[:, index].unsqueeze(1)
-        ambiguous = ~((low >= 0) | (high <= 0))  # so that NaN counts as ambiguous, and spoils the bound
-        stable = (low >= 0).to(low.dtype)
-        chord = torch.where(ambiguous, round_up(high / (high - low)), stable)
-        intercept = torch.where(ambiguous, -chord * low, torch.zeros_like(low))
-        sign = None if split is None else split[:, index].to(low.dtype).unsqueeze(1)
-        everywhere = passing.all(dim=0).to(low.dtype).index_fill_(0, index, 0.0)
-        return cls(index, everywhere, low, high, ambiguous, chord, intercept, sign)
-
-    def select(self, rows: Int[Tensor, " d"]) -> Kinks:
-        """The faces of some of the regions."""
-        return Kinks(
-            self.index,
-            self.passing,
-            self.l_hat[rows],
-            self.u_hat[rows],
-            self.ambiguous[rows],
-            self.upper[rows],
-            self.intercept[rows],
-            None if self.sign is None else self.sign[rows],
-        )
-
-    def faces(self, ambiguous: Float[Tensor, "#D #S a"]) -> Float[Tensor, "#D #S a"]:
-        """Lower slopes: the given ones where a choice exists, 1 or 0 where the neuron is stable."""
-        return torch.where(self.ambiguous, ambiguous, self.upper)
-
-    def adaptive(self) -> Float[Tensor, "D 1 a"]:
-        """CROWN's lower slopes: the face that cuts off less area."""
-        return self.faces((self.u_hat > -self.l_hat).to(self.l_hat.dtype))
-
-    def parallel(self) -> Float[Tensor, "D 1 a"]:
-        """Wong and Kolter's lower slopes: parallel to the upper face."""
-        return self.faces(self.upper.clamp(max=1.0))
+__all__ = ["Choice", "Kinks", "Route", "Sweep", "Total", "Trace", "dot"]
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What an optimiser may choose at the kinks of one group: lower slopes, and multipliers of splits."""
+    """What an optimiser may choose at the kinks of one group: lower slopes, multipliers of splits, upper faces."""
 
     slope: Float[Tensor, "#D #S a"]
     split: Float[Tensor, "#D #S a"] | None = None
+    face: Face | None = None  # None: the chord of the triangle
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +42,24 @@ class Trace:
     lower: Float[Tensor, "D S"]
     x0: Float[Tensor, "D S n0"]
     coefficients: tuple[Float[Tensor, "D S _"] | None, ...]
+
+    def select(self, rows: Int[Tensor, " d"]) -> Trace:
+        """The sweeps over some of the regions."""
+        seen = tuple(None if lam is None else lam[rows] for lam in self.coefficients)
+        return Trace(self.lower[rows], self.x0[rows], seen)
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """Where x0 goes when it runs through the faces that a backward sweep chose.
+
+    `values` are the x[j] of all sources, None for groups that nobody reads; `x_hat` those at the kinks of each group;
+    `gains` what a unit of each cut's share adds to the upper faces.
+    """
+
+    values: list[Float[Tensor, "D S _"] | None]
+    x_hat: tuple[Float[Tensor, "D S _"], ...]
+    gains: tuple[tuple[Float[Tensor, "D S _"], ...] | None, ...]
 
 
 @dataclass(eq=False)
@@ -168,26 +129,58 @@ class Sweep:
                 coefficients, lam[k] = lam[k], None
                 if coefficients is None:
                     continue
-                mu, seen[k - 1] = self._relax(k, coefficients, choices[k - 1], total)
+                mu, seen[k - 1] = self._relax(k, coefficients, choices[k - 1], lam, total)
             total.value += mu @ layer.bias
             if self.slacks is not None:
                 total.error += dot(mu.abs(), self.slacks[k - 1])
             for source, term in layer.terms:
-                part, known = term.transpose(mu), lam[source]
-                lam[source] = part if known is None else known + part
+                _add(lam, source, term.transpose(mu))
         return self.at_input(lam[0], total, tuple(seen))
 
-    def _relax(self, k: int, lam: Tensor, choice: Choice, total: Total) -> tuple[Tensor, Tensor]:
-        """Replace x[k] by the face of its relaxation that the sign of its coefficient asks for."""
-        kinks = self.kinks[k - 1]
-        at_kinks = lam.index_select(-1, kinks.index)
-        offset = dot(at_kinks.clamp(max=0), kinks.intercept.squeeze(1))
-        total.value += offset
-        total.summed -= offset
-        mu_kinks = at_kinks * torch.where(at_kinks >= 0, choice.slope, kinks.upper)
+    def _relax(
+        self, k: int, own: Tensor, choice: Choice, lam: list[Tensor | None], total: Total
+    ) -> tuple[Tensor, Tensor]:
+        """Replace x[k] by the face of its relaxation that the sign of its coefficient (`own`) asks for."""
+        kinks, face = self.kinks[k - 1], choice.face
+        at_kinks = own.index_select(-1, kinks.index)
+        negative = at_kinks.clamp(max=0)
+        upper = kinks.upper if face is None else face.slope
+        mu_kinks = at_kinks * torch.where(at_kinks >= 0, choice.slope, upper)
         if kinks.sign is not None and choice.split is not None:
             mu_kinks = mu_kinks - kinks.sign * choice.split
-        return (lam * kinks.passing).index_copy_(-1, kinks.index, mu_kinks), at_kinks
+        if face is None:
+            offset = dot(negative, kinks.intercept.squeeze(1))
+            total.value += offset
+            total.summed -= offset
+        else:
+            mu_kinks = self._bend(face, negative, mu_kinks, lam, total)
+        return (own * kinks.passing).index_copy_(-1, kinks.index, mu_kinks), at_kinks
+
+    def _bend(
+        self, face: Face, negative: Tensor, mu: Tensor, lam: list[Tensor | None], total: Total
+    ) -> Float[Tensor, "D S a"]:
+        """Charge upper faces with cuts; the coefficients of W x_in + b, where cuts that hold a part of W add to `mu`.
+
+        Rounding, per unit of a cut's multiplier: of the multiplier, of its passes (twice the depth of the layer's own
+        if the mask splits W by signs), of what it adds to mu, and of b times that.
+        """
+        offset = negative * face.intercept
+        total.value += offset.sum(dim=-1)
+        charged = []
+        for weight, at in zip(face.weights, face.of.cuts, strict=True):
+            charged.append(negative * weight)
+            for source, part in at.cut.transpose(charged[-1]):
+                _add(lam, source, part)
+        if face.of.price is not None:
+            total.summed += offset.abs().sum(dim=-1)
+            for beta in charged:
+                total.error += (5.0 * beta.abs() * face.of.price).sum(dim=-1)
+        held = [at.cut.whole * beta for beta, at in zip(charged, face.of.cuts, strict=True) if at.cut.whole]
+        if not held:
+            return mu
+        extra = torch.stack(held).sum(dim=0) if len(held) > 1 else held[0]
+        total.value -= extra @ face.of.bias
+        return mu + extra
 
     def at_input(self, lam: Tensor | None, total: Total, seen: tuple[Tensor | None, ...]) -> Trace:
         """Minimise what is left over the input set, and subtract the error."""
@@ -203,16 +196,11 @@ class Sweep:
             value = value - round_up(total.error + gamma(terms) * summed, MARGIN) - UNDERFLOW
         return Trace(value, x0, seen)
 
-    def forward(self, trace: Trace, choices: tuple[Choice, ...]) -> tuple[Float[Tensor, "D S _"], ...]:
-        """x_hat at the kinks of each group when x0 runs through the faces that the backward sweep chose."""
-        return self.follow(trace, choices)[1]
-
-    def follow(
-        self, trace: Trace, choices: tuple[Choice, ...]
-    ) -> tuple[list[Tensor | None], tuple[Float[Tensor, "D S _"], ...]]:
-        """The values x[j] of all sources on that way, and x_hat at the kinks."""
+    def forward(self, trace: Trace, choices: tuple[Choice, ...]) -> Route:
+        """Where x0 goes when it runs through the faces that the backward sweep chose."""
         values: list[Tensor | None] = [trace.x0]
-        found = []
+        found: list[Tensor] = []
+        gains: list[tuple[Tensor, ...] | None] = []
         for k in range(1, self.layer):
             kinks, choice, lam = self.kinks[k - 1], choices[k - 1], trace.coefficients[k - 1]
             x_hat = self.net.layers[k - 1].forward(values)
@@ -220,11 +208,23 @@ class Sweep:
             found.append(at_kinks)
             if lam is None:  # nobody that matters reads this group
                 values.append(None)
+                gains.append(None)
                 continue
-            low = at_kinks * choice.slope
-            x = torch.where(lam >= 0, low, at_kinks * kinks.upper + kinks.intercept)
+            upper, face = torch.addcmul(kinks.intercept, at_kinks, kinks.upper), choice.face
+            if face is None:
+                gains.append(None)
+            else:
+                gains.append(face.gains(values, at_kinks))
+                upper = face.above(upper, gains[-1])
+            x = torch.where(lam >= 0, at_kinks * choice.slope, upper)
             values.append((x_hat * kinks.passing).index_copy_(-1, kinks.index, x))
-        return values, tuple(found)
+        return Route(values, tuple(found), tuple(gains))
+
+
+def _add(lam: list[Tensor | None], source: int, part: Tensor) -> None:
+    """Add to the coefficients of a source."""
+    known = lam[source]
+    lam[source] = part if known is None else known + part
 
 
 def dot(rows: Float[Tensor, "D S n"], vector: Float[Tensor, "D n"]) -> Float[Tensor, "D S"]:

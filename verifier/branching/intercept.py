@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.bounding.sweep import Sweep, Trace
-from verifier.branching.base import Brancher
+from verifier.branching.base import Brancher, View
 from verifier.shapes import Float, Tensor
 
 
@@ -22,9 +21,9 @@ class Intercept(Brancher):
 
     tie: float = 1e-4
 
-    def scores(self, sweep: Sweep, trace: Trace) -> Float[Tensor, "D A"]:
-        found = []
-        for kinks, lam in zip(sweep.kinks, trace.coefficients, strict=True):
+    def scores(self, view: View) -> Float[Tensor, "D A"]:
+        found = [view.trace.x0[:, 0, :0]]
+        for kinks, lam in zip(view.sweep.kinks, view.trace.coefficients, strict=True):
             gap = kinks.intercept.squeeze(1)
             cost = torch.zeros_like(gap) if lam is None else (-lam[:, 0]).clamp(min=0) * gap
             score = cost + self.tie * gap / (1 + gap)

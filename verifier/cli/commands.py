@@ -12,8 +12,9 @@ from verifier.cli.options import common, instance, instance_paths, outputs
 @click.command("verify", hidden=True)
 @instance
 @outputs
+@click.option("--trace", metavar="FILE", help="Write the search tree as JSON lines.")
 @common
-def decide(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) -> int:
+def decide(files: tuple[str, ...], networks: tuple[str, ...], trace: str | None, **options: Any) -> int:
     """Decide whether the network NET has the property PROP.
 
     The short form `verify NET PROP` is the same.  Instead of NET, `--network NAME=NET` is understood.
@@ -21,7 +22,7 @@ def decide(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) ->
     paths = instance_paths(files, networks)
     from verifier.cli.conduct import Request, conduct, deciding
 
-    return conduct(Request.of(*paths, options), deciding(*paths))
+    return conduct(Request.of(*paths, options), deciding(*paths, trace))
 
 
 @click.command()

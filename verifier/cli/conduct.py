@@ -116,13 +116,15 @@ def _early(ledger: Ledger, reason: Reason) -> Result:
     return ledger.conclude(Verdict.UNKNOWN, reason, "the run was interrupted")
 
 
-def deciding(network: str, prop: str) -> Callable[[Common, Ledger], Result]:
-    """The work of `verify NET PROP`."""
+def deciding(network: str, prop: str, trace: str | None = None) -> Callable[[Common, Ledger], Result]:
+    """The work of `verify NET PROP`; the search tree goes to the file `trace`."""
 
     def work(options: Common, ledger: Ledger) -> Result:
+        from dataclasses import replace
+
         from verifier import run
 
-        return run.decide(_task(options, network, prop), ledger)
+        return run.decide(replace(_task(options, network, prop), trace=trace), ledger)
 
     return work
 

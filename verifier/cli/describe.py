@@ -43,7 +43,27 @@ def _layer_lines(network: Network) -> list[str]:
         terms = [term.describe() for _, term in layer.terms]
         reads = "; ".join(f"{term} of {source}" for term, source in zip(terms, sources, strict=True)) or "constant"
         lines.append(f"  {name:<10}{_shape(layer.shape):<16}{layer.size:>7}  {reads}  ({layer.name})")
-    return lines
+    return lines + _cut_lines(network)
+
+
+def _cut_lines(network: Network) -> list[str]:
+    """Which groups take no cuts, and why: what `active_set` and its kin can make of the network."""
+    from verifier.bounding.anderson import reads_only_moved_inputs
+    from verifier.operators.signed import within_reach
+
+    lines = []
+    for number, group in enumerate(network.groups, start=1):
+        hidden = [term for _, term in group.terms if not within_reach(term)]
+        if reads_only_moved_inputs(group):
+            lines.append(f"none at group {number}: each neuron reads a single value, so that cuts add nothing")
+        elif hidden:
+            size = f"{hidden[0].n_out} x {hidden[0].n_in}"
+            lines.append(
+                f"none with shared masks at group {number}: the signs of its weights are out of reach, because their "
+                f"matrix is a product or sum with {size} entries (masks of single weights still work)"
+            )
+    heads = ["cuts", *[""] * len(lines)]
+    return [f"{head:<12}{line}" for head, line in zip(heads, lines or ["at all groups"], strict=False)]
 
 
 def property_lines(path: str, prop: Property) -> list[str]:

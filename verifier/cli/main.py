@@ -39,12 +39,14 @@ def program() -> None:
 
 
 def _register() -> None:
+    from verifier.cli.batch import batch
     from verifier.cli.bounds import bounds
     from verifier.cli.commands import attack, decide
+    from verifier.cli.report import report
     from verifier.cli.robust import robust
     from verifier.cli.show import show
 
-    for command in (decide, attack, bounds, show, robust):
+    for command in (decide, attack, bounds, batch, show, robust, report):
         program.add_command(command)
 
 
@@ -60,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
         _record(argv, InputError(error.format_message()))
         return 2
     except (KeyboardInterrupt, click.Abort):  # before the run began; later ones are answered there
-        if argv and argv[0] not in ("bounds", "show", "robust"):
+        if argv and argv[0] not in ("batch", "bounds", "show", "robust", "report"):
             _record(argv, None)
         return 3
     except Exception as error:  # the last net: a user gets a sentence, a developer runs again with -v

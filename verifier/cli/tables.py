@@ -61,6 +61,8 @@ def _methods(found: Sequence[LowerBounds]) -> list[str]:
         lines.append(f"{result.method:<14}{_number(result.worst):>13}{closed:>10}{iterations:>13}{seconds:>11}")
     if not all(result.rigorous for result in found):
         lines.append("* above 0, but not certified: the rounding of linear programs is not included")
+    if any(result.method == "lp_cuts" for result in found):
+        lines.append("iterations of lp_cuts are rounds of cuts")
     return [*lines, _comparison(found)]
 
 

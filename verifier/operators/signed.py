@@ -73,6 +73,15 @@ def signed(linear: LinearMap) -> LinearMap | None:
     return None if found is None else Signed(*found)
 
 
+def within_reach(linear: LinearMap) -> bool:
+    """Whether the entries of W are known or can be written out, so that `parts` and `signed` give an answer."""
+    if isinstance(linear, Dense | Conv | Transposed | Diagonal | Select):
+        return True
+    if isinstance(linear, Chain) and (place := _only_factor(linear)) is not None and within_reach(linear.maps[place]):
+        return True
+    return linear.n_in * linear.n_out <= MATERIALISE_ENTRIES
+
+
 def parts(linear: LinearMap) -> tuple[LinearMap, LinearMap] | None:
     """(W+, W-) with W = W+ + W-, or None if the entries of W are out of reach."""
     if isinstance(linear, Dense | Conv):
@@ -92,16 +101,42 @@ def parts(linear: LinearMap) -> tuple[LinearMap, LinearMap] | None:
     return parts(_written_out(linear))
 
 
+def absolute(linear: LinearMap) -> LinearMap | None:
+    """|W|, or None if the entries of W are out of reach."""
+    if isinstance(linear, Dense | Conv):
+        return replace(linear, weight=linear.weight.abs())
+    if isinstance(linear, Transposed):
+        return Transposed(replace(linear.inner, weight=linear.inner.weight.abs()))
+    if isinstance(linear, Diagonal):
+        return replace(linear, scale=linear.scale.abs())
+    if isinstance(linear, Select):
+        return linear
+    if isinstance(linear, Chain) and (place := _only_factor(linear)) is not None:
+        inner = absolute(linear.maps[place])
+        return None if inner is None else _replaced(linear, place, inner)
+    if linear.n_in * linear.n_out > MATERIALISE_ENTRIES:
+        return None
+    return absolute(_written_out(linear))
+
+
 def _parts_of_moved(chain: Chain) -> tuple[LinearMap, LinearMap] | None:
     """Parts of a product in which all factors but one move entries without adding any."""
+    place = _only_factor(chain)
+    found = None if place is None else parts(chain.maps[place])
+    if place is None or found is None:
+        return None
+    return _replaced(chain, place, found[0]), _replaced(chain, place, found[1])
+
+
+def _only_factor(chain: Chain) -> int | None:
+    """Where the one factor stands that does more than move entries; None if there are several or none."""
     heavy = [i for i, m in enumerate(chain.maps) if not (isinstance(m, Select) and m.injective)]
-    if len(heavy) != 1:
-        return None
-    found = parts(chain.maps[heavy[0]])
-    if found is None:
-        return None
-    before, after = chain.maps[: heavy[0]], chain.maps[heavy[0] + 1 :]
-    return Chain((*before, found[0], *after)), Chain((*before, found[1], *after))
+    return heavy[0] if len(heavy) == 1 else None
+
+
+def _replaced(chain: Chain, place: int, factor: LinearMap) -> Chain:
+    """The chain with another factor at that place."""
+    return Chain((*chain.maps[:place], factor, *chain.maps[place + 1 :]))
 
 
 def _written_out(linear: LinearMap) -> Dense:

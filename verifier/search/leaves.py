@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from verifier.bounding.base import Until
+from verifier.bounding.base import Region, Until
+from verifier.bounding.conjunction import ConjunctionDual
 from verifier.bounding.lp_program import Floats, Program, Rows
 from verifier.bounding.lp_solver import Solution, Solver
-from verifier.search.root import Root
-from verifier.shapes import Int8, Tensor
+from verifier.search.root import Batch
+from verifier.shapes import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,36 +35,38 @@ class _Affine:
     offset: Floats
 
 
-def solve_leaf(root: Root, signs: Int8[Tensor, " A"], clause: int, until: Until) -> Leaf:
-    """Minimise the largest row of the clause over the box and the signs of the kinks."""
-    hidden, rows = _affine_pieces(root, signs, clause)
-    program, sides = _program(root, signs, hidden, rows)
+def solve_leaf(leaf: Batch, until: Until) -> Leaf:
+    """Minimise the largest row of the clause over the box and the signs of the kinks.
+
+    Require: a single domain without ambiguous kinks.
+    """
+    region = leaf.region()
+    hidden, rows = _affine_pieces(leaf, region)
+    program, sides = _program(leaf, region, hidden, rows)
     cost = np.zeros(program.width)
     cost[-1] = 1.0
     found = Solver(program).solve(cost, until)
-    lower = _certify(root, signs, clause, found, sides)
+    lower = _certify(leaf, found, sides)
     x0 = None if found.point is None else torch.from_numpy(found.point[:-1])
     return Leaf(lower, x0)
 
 
-def _affine_pieces(root: Root, signs: Tensor, clause: int) -> tuple[_Affine, _Affine]:
+def _affine_pieces(leaf: Batch, region: Region) -> tuple[_Affine, _Affine]:
     """x_hat at all kinks, and the rows of the clause, as functions of the input on this domain."""
-    region = root.narrowed(signs.unsqueeze(0))
-    assert root.region.kinks is not None
-    n0 = root.net.n_in
-    units = torch.cat([root.region.lower.new_zeros(1, n0), torch.eye(n0, dtype=torch.float64, device=root.device)])
+    root, n0 = leaf.root, leaf.root.net.n_in
+    units = torch.cat([region.lower.new_zeros(1, n0), torch.eye(n0, dtype=torch.float64, device=root.device)])
     values: list[Tensor | None] = [units]
     hidden = [units[:, :0]]
     for k, group in enumerate(root.net.groups):
         x_hat = group.forward(values).expand(n0 + 1, -1)
-        hidden.append(x_hat[:, root.region.kinks[k]])
+        hidden.append(x_hat[:, root.indices[k]])
         values.append(x_hat * (region.l_hat[k] >= 0))
     y = root.net.output.forward(values).expand(n0 + 1, -1)
-    table = root.rows
-    kept = table.present[clause]
-    g = y @ table.A[clause][kept].T - table.c[clause][kept]
+    table = leaf.rows(torch.float64)
+    kept = table.present[0]
+    g = y @ table.A[0][kept].T - table.c[0][kept]
     if table.B is not None:
-        g = g + units @ table.B[clause][kept].T
+        g = g + units @ table.B[0][kept].T
     return _difference(torch.cat(hidden, dim=1)), _difference(g)
 
 
@@ -72,12 +75,12 @@ def _difference(at_units: Tensor) -> _Affine:
     return _Affine(matrix.cpu().numpy(), at_units[0].cpu().numpy())
 
 
-def _program(root: Root, signs: Tensor, hidden: _Affine, rows: _Affine) -> tuple[Program, Floats]:
+def _program(leaf: Batch, region: Region, hidden: _Affine, rows: _Affine) -> tuple[Program, Floats]:
     """Variables: the input, then t; rows: sign constraints, then g <= t.  Also the sign of each constraint."""
-    imposed = signs.cpu().numpy()
+    imposed = leaf.signs[0].cpu().numpy()
     fixed = np.flatnonzero(imposed)
     sides: Floats = imposed[fixed].astype(np.float64)
-    low, high = root.region.lower[0].cpu().numpy(), root.region.upper[0].cpu().numpy()
+    low, high = region.lower[0].cpu().numpy(), region.upper[0].cpu().numpy()
     matrix = np.concatenate([hidden.matrix[fixed] * sides[:, None], -rows.matrix])
     with_t = np.concatenate(
         [matrix, np.concatenate([np.zeros(len(fixed)), np.ones(len(rows.offset))])[:, None]], axis=1
@@ -90,19 +93,20 @@ def _program(root: Root, signs: Tensor, hidden: _Affine, rows: _Affine) -> tuple
     return Program(np.append(low, -reach), np.append(high, reach), collected), sides
 
 
-def _certify(root: Root, signs: Tensor, clause: int, found: Solution, sides: Floats) -> float:
+def _certify(leaf: Batch, found: Solution, sides: Floats) -> float:
     """The rigorous bound that the program's multipliers prove."""
     if found.multipliers is None:
         return -float("inf")
     y = np.maximum(found.multipliers, 0.0)
-    dual = root.dual(signs.unsqueeze(0), torch.tensor([clause], device=root.device), torch.float64)
+    root = leaf.root
+    dual = ConjunctionDual.of(leaf.sweep(torch.float64), leaf.rows(torch.float64))
     point = dual.start()
-    fixed = torch.nonzero(signs).flatten()
+    fixed = torch.nonzero(leaf.signs[0]).flatten()
     splits = torch.from_numpy(y[: len(sides)]).to(root.device)
     weights = torch.from_numpy(y[len(sides) :]).to(root.device)
     total = float(weights.sum())
     if total > 0:
-        kept = root.rows.present[clause]
+        kept = dual.rows.present[0]
         point[0, 0, dual.plain :][kept] = weights / total
         splits = splits / total
     best = -float("inf")

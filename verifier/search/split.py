@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.search.frontier import Domains
-from verifier.shapes import Int, Int8, Tensor
+from verifier.shapes import Float, Int, Int8, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,27 +16,34 @@ class Children:
 
     parent: Int[Tensor, " C"]
     signs: Int8[Tensor, "C A"]
+    kinks: Int[Tensor, "C levels"]  # where the parent was split; -1 where it could not be split so often
 
     def select(self, rows: Tensor) -> Children:
-        return Children(self.parent[rows], self.signs[rows])
+        return Children(self.parent[rows], self.signs[rows], self.kinks[rows])
+
+    @property
+    def levels(self) -> Int[Tensor, " C"]:
+        """How many levels below its parent each child is."""
+        return (self.kinks >= 0).sum(dim=1)
 
 
-def split(parents: Domains, batch: int) -> Children:
+def split(signs: Int8[Tensor, "P A"], scores: Float[Tensor, "P A"], batch: int) -> Children:
     """Split every parent at its best kinks, several levels at once while that keeps the batch within `batch`.
 
     Require: some kinks; those that may be split have a score >= 0.  Guarantee: the children of a parent cover it and
     differ from each other.  A parent with fewer such kinks than others gets fewer children; with none, itself.
     """
-    may_split = parents.scores >= 0
-    most, room = int(may_split.sum(dim=1).max()), int(math.log2(max(2, batch / len(parents))))
+    may_split = scores >= 0
+    most, room = int(may_split.sum(dim=1).max()), int(math.log2(max(2, batch / len(signs))))
     levels = max(1, min(most, room))
-    best = parents.scores.topk(levels, dim=1).indices
-    free, now = may_split.gather(1, best).unsqueeze(1), parents.signs.gather(1, best).unsqueeze(1)  # [P, 1, levels]
+    best = scores.topk(levels, dim=1).indices
+    free, now = may_split.gather(1, best).unsqueeze(1), signs.gather(1, best).unsqueeze(1)  # [P, 1, levels]
     numbers = torch.arange(2**levels, device=best.device).unsqueeze(1)
     bits = ((numbers >> torch.arange(levels, device=best.device)) & 1).unsqueeze(0)  # [1, 2^levels, levels]
     choice = torch.where(free, (2 * bits - 1).to(torch.int8), now)  # [P, 2^levels, levels]
     different = (free | (bits == 0)).all(dim=2)  # one pattern only for what is not split
-    signs = parents.signs.repeat_interleave(len(numbers), dim=0)
-    signs.scatter_(1, best.repeat_interleave(len(numbers), dim=0), choice.flatten(0, 1))
-    parent = torch.arange(len(parents), device=best.device).repeat_interleave(len(numbers))
-    return Children(parent, signs).select(different.flatten())
+    made = signs.repeat_interleave(len(numbers), dim=0)
+    made.scatter_(1, best.repeat_interleave(len(numbers), dim=0), choice.flatten(0, 1))
+    parent = torch.arange(len(signs), device=best.device).repeat_interleave(len(numbers))
+    kinks = torch.where(free.squeeze(1), best, -1).repeat_interleave(len(numbers), dim=0)
+    return Children(parent, made, kinks).select(different.flatten())

@@ -1,0 +1,78 @@
+"""Which results of an earlier batch still count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from batch.fakes import instance
+
+from verifier.batch.instances import Instance
+from verifier.batch.records import Reply, Terms, line_of
+from verifier.batch.resume import Remainder, remainder
+from verifier.batch.store import Store, opened
+from verifier.config import load_config
+from verifier.errors import InputError
+from verifier.result.ledger import Ledger
+from verifier.result.verdict import Verdict
+
+TERMS = Terms(config=load_config("auto"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Holds results of `done` and `failed`."""
+    with opened(str(tmp_path / "out")) as opened_store:
+        for found in (done(tmp_path), failed(tmp_path)):
+            ledger = Ledger(TERMS.job(found).setting)
+            result = ledger.conclude(Verdict.UNSAT) if found == done(tmp_path) else ledger.fail(ValueError("x"))
+            opened_store.append(line_of(found, TERMS, Reply(result.as_json().encode(), 1.0)))
+        yield opened_store
+
+
+def done(tmp_path: Path) -> Instance:
+    return instance(tmp_path / "family", "done")
+
+
+def failed(tmp_path: Path) -> Instance:
+    """Its files are not there."""
+    return replace(done(tmp_path), network=str(tmp_path / "gone.onnx"), prop=str(tmp_path / "gone.vnnlib"))
+
+
+def test_what_is_done_is_not_repeated(tmp_path: Path, store: Store) -> None:
+    new = instance(tmp_path / "family", "new")
+    asked = (done(tmp_path), new, failed(tmp_path))
+    assert remainder(asked, TERMS, store) == Remainder((new,), ())
+    # Where it runs does not change what a result means.
+    elsewhere = replace(TERMS, threads=7, device="cpu", words=("--config", "auto"))
+    assert remainder(asked, elsewhere, store) == Remainder((new,), ())
+
+
+@pytest.mark.parametrize("which", ["network", "prop"])
+def test_changed_files_are_decided_again(tmp_path: Path, store: Store, which: str) -> None:
+    asked = done(tmp_path)
+    Path(getattr(asked, which)).write_text("retrained")
+    assert remainder([asked], TERMS, store) == Remainder((asked,), ((asked.category, asked.files),))
+
+
+def test_files_that_came_late_are_decided(tmp_path: Path, store: Store) -> None:
+    asked = failed(tmp_path)
+    Path(asked.network).write_text("here it is")
+    assert remainder([asked], TERMS, store).todo == (asked,)
+
+
+def test_another_question_is_refused(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = done(tmp_path)
+    for instances, terms, words in (
+        (replace(asked, timeout=60.0), TERMS, "timeout 20 instead of 60"),
+        (replace(asked, timeout=None), TERMS, "timeout 20 instead of none"),
+        (asked, replace(TERMS, seed=3), "seed 0 instead of 3"),
+        (asked, replace(TERMS, config=load_config("auto", ["search.batch=7"])), r"search\.batch \d+ instead of 7"),
+    ):
+        with pytest.raises(InputError, match=f"{words}; --fresh"):
+            remainder([instances], terms, store)
+    monkeypatch.setattr("verifier.__version__", "99.0")
+    with pytest.raises(InputError, match=r"version .* instead of 99\.0; --fresh"):
+        remainder([asked], TERMS, store)

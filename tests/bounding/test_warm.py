@@ -1,0 +1,247 @@
+"""Proofs as states: children start from them, and they can be selected, put together and stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import networks
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verifier.bounding.active_set import ActiveSet, Additions, OraclePoint
+from verifier.bounding.alpha_crown import AlphaCrown
+from verifier.bounding.ascent import Ascent, Steps
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until
+from verifier.bounding.big_m import BigM
+from verifier.bounding.certified import Certified
+from verifier.bounding.intermediate import RootBounds
+from verifier.bounding.interval import Interval
+from verifier.bounding.linear import Linear
+from verifier.bounding.lp import CutLP, PlanetLP
+from verifier.bounding.multipliers import Bits, MultiplierProof
+from verifier.bounding.oracle import Masks
+from verifier.bounding.saddle_point import SaddlePoint, SaddleProof
+from verifier.bounding.sweep import Sweep
+from verifier.network.network import Network
+
+SHORT = Ascent(15, Steps(0.05, 0.01))
+NOTHING = Ascent(0, SHORT.steps)
+ACTIVE = ActiveSet(SHORT, SHORT, Additions(5, 1, 3), point=OraclePoint.AVERAGE)
+SOLVERS: dict[str, Bounder] = {
+    "alpha_crown": AlphaCrown(SHORT),
+    "big_m": BigM(SHORT),
+    "active_set": ACTIVE,
+    "active_set_shared": replace(ACTIVE, masks=Masks.SHARED),
+    "saddle_point": SaddlePoint(15, initial=ActiveSet(NOTHING, SHORT, Additions(most=0)), primal_start=SHORT),
+    "as_sp": SaddlePoint(15, initial=ACTIVE, primal_start=SHORT),
+}
+
+
+def stopped(solver: Bounder) -> Bounder:
+    """The same solver without any iteration."""
+    if isinstance(solver, SaddlePoint):
+        return replace(solver, iterations=0, initial=ActiveSet(NOTHING, NOTHING), primal_start=NOTHING)
+    if isinstance(solver, ActiveSet):
+        return replace(solver, ascent=NOTHING, initial=NOTHING)
+    assert isinstance(solver, AlphaCrown | BigM)
+    return replace(solver, ascent=NOTHING)
+
+
+def instance(family: str, seed: int, count: int = 3) -> tuple[Network, Region, Objective]:
+    """A network, regions with fixed kinks, two objectives."""
+    net = networks.FAMILIES[family](seed)
+    lower, upper = networks.box(net, seed, 0.8, count)
+    region = RootBounds().region(net, lower, upper, Until())
+    kinks = Sweep.prepare(net, region, len(net.layers)).kinks
+    splits = tuple(torch.zeros_like(low, dtype=torch.int8) for low in region.l_hat)
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(1, 2, net.n_out, generator=generator, dtype=torch.float64)
+    region = replace(region, kinks=tuple(k.index for k in kinks), splits=splits)
+    return net, region, Objective(len(net.layers), weights)
+
+
+def child(region: Region, seed: int, signs: int = 3) -> Region:
+    """Some ambiguous neurons of every region get a sign."""
+    generator = torch.Generator().manual_seed(seed)
+    low, high = [t.clone() for t in region.l_hat], [t.clone() for t in region.u_hat]
+    assert region.splits is not None
+    splits = [t.clone() for t in region.splits]
+    for k in range(1, region.known + 1):
+        for d in range(region.count):
+            free = torch.nonzero(region.ambiguous(k)[d]).flatten()
+            for neuron in free[torch.randperm(len(free), generator=generator)[:signs]].tolist():
+                sign = int(torch.randint(0, 2, (), generator=generator)) * 2 - 1
+                splits[k - 1][d, neuron] = sign
+                (low if sign > 0 else high)[k - 1][d, neuron] = 0.0
+    return replace(region, l_hat=tuple(low), u_hat=tuple(high), splits=tuple(splits))
+
+
+def state(found: Bound) -> Proof:
+    assert found.proof is not None
+    return found.proof
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_state_gives_back_its_bound(family: str, solver: str) -> None:
+    """Evaluated, and as the start of a run without iterations, in one part and in several."""
+    net, region, objective = instance(family, 7)
+    first = SOLVERS[solver].bound(net, region, objective, Until())
+    torch.testing.assert_close(state(first).evaluate(net, region, objective), first.lower, rtol=0, atol=1e-9)
+    for memory in (2**30, 1):
+        until = Until(memory_bytes=memory)
+        again = stopped(SOLVERS[solver]).bound(net, region, objective, until, state(first))
+        torch.testing.assert_close(again.lower, first.lower, rtol=0, atol=1e-9)
+        assert again.iterations == 0
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@pytest.mark.parametrize("solver", SOLVERS)
+@given(seed=st.integers(0, 2**16))
+@settings(max_examples=2)
+def test_children_start_validly_from_their_parents(family: str, solver: str, seed: int) -> None:
+    """Never above their own linear program, which needs the parent's masks and prices to stay valid for them."""
+    net, region, objective = instance(family, seed, count=1)
+    parent = SOLVERS[solver].bound(net, region, objective, Until())
+    below = child(region, seed)
+    reference: Bounder = PlanetLP() if solver in ("alpha_crown", "big_m") else CutLP(rounds=10)
+    program = reference.bound(net, below, objective, Until()).lower + 2e-3
+    assert bool((state(parent).evaluate(net, below, objective) <= program).all())
+    for kept in (state(parent), state(parent).compact()):
+        warm = SOLVERS[solver].bound(net, below, objective, Until(), kept)
+        start = stopped(SOLVERS[solver]).bound(net, below, objective, Until(), kept)
+        assert bool((warm.lower <= program).all())
+        assert bool((warm.lower >= start.lower - 1e-9).all())
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_children_begin_far_better_from_their_parents(solver: str) -> None:
+    gains = []
+    for seed in range(4):
+        net, region, objective = instance("conv", seed)
+        below = child(region, seed, signs=1)
+        parent = SOLVERS[solver].bound(net, region, objective, Until())
+        cold, warm = (
+            stopped(SOLVERS[solver]).bound(net, below, objective, Until(), start).lower
+            for start in (None, state(parent))
+        )
+        gains.append(float((warm - cold).mean()))
+    assert sum(gains) / len(gains) > 5e-3
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_proofs_can_be_selected_and_put_together(solver: str) -> None:
+    net, region, objective = instance("residual", 5)
+    whole = state(SOLVERS[solver].bound(net, region, objective, Until()))
+    values = whole.evaluate(net, region, objective)
+    rows = torch.tensor([2, 0, 2])
+    chosen = whole.select(rows)
+    torch.testing.assert_close(chosen.evaluate(net, region.select(rows), objective), values[rows])
+    first, second = whole.select(torch.tensor([2])), whole.select(torch.tensor([0, 2]))
+    torch.testing.assert_close(first.cat([first, second]).evaluate(net, region.select(rows), objective), values[rows])
+    parts = [whole.part(i, i + 1) for i in range(2)]
+    torch.testing.assert_close(parts[1].evaluate(net, region, objective.part(1, 2)), values[:, 1:])
+    torch.testing.assert_close(parts[0].joined(parts).evaluate(net, region, objective), values)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_compact_proof_is_close_and_of_the_same_kind(solver: str) -> None:
+    net, region, objective = instance("conv", 4)
+    whole = state(SOLVERS[solver].bound(net, region, objective, Until()))
+    small = whole.compact()
+    values = small.evaluate(net, region, objective)
+    torch.testing.assert_close(values, whole.evaluate(net, region, objective), rtol=0, atol=2e-2)
+    torch.testing.assert_close(small.compact().evaluate(net, region, objective), values)
+    rows = torch.tensor([1, 1])
+    torch.testing.assert_close(small.select(rows).evaluate(net, region.select(rows), objective), values[rows])
+    mixed = small.cat([small, small]) if isinstance(whole, SaddleProof) else small.cat([small, whole])
+    assert mixed.evaluate(net, region.select(torch.tensor([0, 1, 2, 0, 1, 2])), objective).shape == (6, 2)
+
+
+@given(size=st.integers(1, 20), seed=st.integers(0, 99))
+def test_packed_bits_come_back(size: int, seed: int) -> None:
+    mask = torch.rand(2, 3, size, generator=torch.Generator().manual_seed(seed)) < 0.5
+    packed = Bits.of(mask).compact()
+    assert packed.data.numel() == 6 * -(-size // 8)
+    assert packed.data.dtype is torch.uint8
+    assert bool((packed.unpacked() == mask).all())
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@pytest.mark.parametrize("solver", ["big_m", "active_set", "saddle_point"])
+def test_slopes_become_multipliers_of_the_same_value(family: str, solver: str) -> None:
+    net, region, objective = instance(family, 9)
+    below = child(region, 9)
+    slopes = SOLVERS["alpha_crown"].bound(net, below, objective, Until())
+    start = stopped(SOLVERS[solver]).bound(net, below, objective, Until(), state(slopes))
+    torch.testing.assert_close(start.lower, slopes.lower, rtol=0, atol=1e-9)
+
+
+def test_states_of_tighter_solvers_start_looser_ones_but_not_alpha_crown() -> None:
+    net, region, objective = instance("dense", 2)
+    for solver in ("active_set", "as_sp"):
+        tight = SOLVERS[solver].bound(net, region, objective, Until())
+        loose = BigM(SHORT).bound(net, region, objective, Until(), state(tight))
+        assert bool((loose.lower <= PlanetLP().bound(net, region, objective, Until()).lower + 1e-9).all())
+        with pytest.raises(TypeError, match="slopes"):
+            AlphaCrown(SHORT).bound(net, region, objective, Until(), state(tight))
+
+
+def test_masks_are_inherited_and_count_towards_the_most() -> None:
+    net, region, objective = instance("conv", 8)
+    below = child(region, 8)
+    parent = ACTIVE.bound(net, region, objective, Until())
+    more = replace(ACTIVE, additions=Additions(5, 1, 5))
+    proof = more.bound(net, below, objective, Until(), state(parent)).proof
+    old = state(parent)
+    assert isinstance(old, MultiplierProof)
+    assert isinstance(proof, MultiplierProof)
+    assert (len(old.masks), len(proof.masks)) == (3, 5)
+    for before, after in zip(old.masks, proof.masks, strict=False):
+        for a, b in zip(before, after, strict=True):
+            assert a is not None
+            assert b is not None
+            assert torch.equal(a.bits[0].data, b.bits[0].data)
+
+
+def test_resume_takes_the_place_of_the_initial_ascent() -> None:
+    net, region, objective = instance("dense", 6)
+    for solver in (replace(ACTIVE, ascent=NOTHING), SOLVERS["saddle_point"]):
+        assert isinstance(solver, ActiveSet | SaddlePoint)
+        cold = solver.bound(net, region, objective, Until())
+        assert cold.iterations == 15 + (15 if isinstance(solver, SaddlePoint) else 0)
+        warm = solver.bound(net, region, objective, Until(), state(cold))
+        again = replace(solver, resume=Ascent(7, SHORT.steps)).bound(net, region, objective, Until(), state(cold))
+        assert again.iterations == warm.iterations + 7
+        assert warm.iterations == cold.iterations - 15
+
+
+@pytest.mark.parametrize("inner", [Interval(), Linear(), PlanetLP(), CutLP()])
+def test_bounders_without_variables_ignore_a_state(inner: Bounder) -> None:
+    net, region, objective = instance("dense", 1)
+    warm = state(BigM(SHORT).bound(net, region, objective, Until()))
+    with_it = inner.bound(net, region, objective, Until(), warm).lower
+    torch.testing.assert_close(with_it, inner.bound(net, region, objective, Until()).lower)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_certified_hands_the_state_on(solver: str) -> None:
+    net, region, objective = instance("residual", 3)
+    first = Certified(SOLVERS[solver]).bound(net, region, objective, Until())
+    for memory in (2**30, 1):
+        again = Certified(stopped(SOLVERS[solver])).bound(
+            net, region, objective, Until(memory_bytes=memory), state(first)
+        )
+        torch.testing.assert_close(again.lower, first.lower, rtol=0, atol=1e-5)
+
+
+def test_prices_of_single_precision_prove_nothing_in_double() -> None:
+    net, region, objective = instance("dense", 4)
+    single = net.to(dtype=torch.float32), region.to(torch.float32), objective.to(torch.float32)
+    proof = state(SOLVERS["saddle_point"].bound(*single, Until()))
+    assert isinstance(proof, SaddleProof)
+    lower = proof.evaluate(net, region, objective)
+    torch.testing.assert_close(lower, proof.multipliers.evaluate(net, region, objective), rtol=0, atol=0)
+    assert bool((proof.evaluate(*single) > lower.float() + 1e-4).any())

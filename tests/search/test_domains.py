@@ -1,0 +1,61 @@
+"""Domains, counters, and how reasons are weighed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from search.test_frontier import domains
+
+from verifier.result.verdict import Reason
+from verifier.search.domains import Counts, Progress, cat, outweighed
+
+
+def test_selecting_and_joining_keeps_all_fields_in_step() -> None:
+    made = domains([-1.0, -2.0, -3.0, -4.0], first=5, depths=[0, 1, 2, 3], tiers=[1, 0, 1, 0])
+    by_mask = made.select(torch.tensor([True, False, True, False]))
+    by_index = made.select(torch.tensor([3, 1]))
+    assert [a.tolist() for a in cat([by_mask, by_index]).arrays()] == [
+        a[torch.tensor([0, 2, 3, 1])].tolist() for a in made.arrays()
+    ]
+    assert cat([made]) is made
+    assert len(made.select(torch.tensor([], dtype=torch.long))) == 0
+
+
+def test_the_memory_of_a_domain() -> None:
+    # number and clause and depth: 8 bytes each; bound: 4; tier: 1; name: 4 halves
+    assert domains([0.0, 0.0]).bytes_each == 3 * 8 + 4 + 1 + 8
+    assert domains([]).bytes_each == 1
+
+
+def test_counts_add_up_by_tier() -> None:
+    one, other = Counts({"a": 3, "b": 1}, 2, 1, 10, 0.5), Counts({"b": 4, "c": 5}, 1, 2, 5, 0.25)
+    assert one + other == Counts({"a": 3, "b": 5, "c": 5}, 3, 3, 15, 0.75)
+    assert (one + other).domains == 16
+    assert Counts() + one == one
+
+
+def test_a_search_after_another() -> None:
+    first = Progress(Counts({"a": 3}), open=0, max_open=9, lower=-0.5)
+    then = Progress(Counts({"a": 1}, leaves=2), open=4, max_open=5, lower=-0.25)
+    assert first + then == Progress(Counts({"a": 4}, leaves=2), open=4, max_open=9, lower=-0.5)
+    assert (first + then).domains == 6
+    assert Progress().lower == math.inf
+    assert Progress().waiting(-2.0) == Progress(lower=-2.0)
+    assert first.waiting(3.0) == first
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (None, None, None),
+        (None, Reason.NUMERICS, Reason.NUMERICS),
+        (Reason.NUMERICS, None, Reason.NUMERICS),
+        (Reason.NUMERICS, Reason.TIMEOUT, Reason.TIMEOUT),
+        (Reason.TIMEOUT, Reason.NUMERICS, Reason.TIMEOUT),
+        (Reason.TIMEOUT, None, Reason.TIMEOUT),
+    ],
+)
+def test_a_lack_of_time_outweighs_doubt(one: Reason | None, other: Reason | None, expected: Reason | None) -> None:
+    assert outweighed(one, other) is expected

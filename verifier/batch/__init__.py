@@ -1,0 +1,4 @@
+"""Many instances: lists of them, warm worker processes, results on disk, and what they say together.
+
+Nothing here imports torch but the worker processes.
+"""

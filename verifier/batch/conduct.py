@@ -1,0 +1,108 @@
+"""A batch from its lists to its last line."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from verifier.batch.display import display
+from verifier.batch.engine import Engine, Observer
+from verifier.batch.instances import Instance
+from verifier.batch.judge import Demands, Finding
+from verifier.batch.records import Record, Terms, line_of
+from verifier.batch.resume import remainder
+from verifier.batch.store import Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to decide, and how."""
+
+    instances: tuple[Instance, ...]
+    terms: Terms
+    engine: Engine
+    jobs: int = 1
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What is known at the end: results in the order of the lists, and what is wrong with them."""
+
+    records: tuple[Record, ...]
+    findings: tuple[Finding, ...]
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """1 if something is wrong, 3 if the batch was interrupted before it was done."""
+        if any(finding.fails for finding in self.findings):
+            return 1
+        return 3 if self.interrupted else 0
+
+
+def conduct(plan: Plan, store: Store, demands: Demands) -> Verdicts:
+    """Decides what the store does not hold yet, and judges all results of the plan.
+
+    Guarantees: `results.csv` is written also if Ctrl-C or an error ends the batch.  Only Ctrl-C (or SIGTERM) is no
+    error.
+    """
+    interrupted = False
+    keys = [(instance.category, instance.files) for instance in plan.instances]
+    try:
+        with _termination_as_interrupt():
+            _run(plan, store)
+    except KeyboardInterrupt:
+        interrupted = True
+        store.load()  # it may have come while a line was being written
+    finally:
+        # Not at the cost of the error that is on its way: it says more than this one.
+        with contextlib.suppress(Exception) if sys.exc_info()[0] else contextlib.nullcontext():
+            store.write_table(keys)
+    records = tuple(store.records[key] for key in keys if key in store.records)
+    return Verdicts(records, tuple(demands.judge(records)), interrupted)
+
+
+def _run(plan: Plan, store: Store) -> None:
+    left = remainder(plan.instances, plan.terms, store)
+    if left.outdated:
+        log.warning("%d networks or properties have changed; they are decided again", len(left.outdated))
+        store.forget(left.outdated)
+    done = len(plan.instances) - len(left.todo)
+    if done and not plan.quiet:
+        print(f"{done} of {len(plan.instances)} instances are done already", file=sys.stderr)
+    if left.todo:
+        with display(len(plan.instances), done, plan.jobs, plan.quiet) as observer:
+            _decide(plan, left.todo, store, observer)
+
+
+def _decide(plan: Plan, todo: Sequence[Instance], store: Store, observer: Observer) -> None:
+    finished = plan.engine.run(todo, plan.terms, observer)
+    with contextlib.closing(finished):  # type: ignore[type-var]  # every engine is a generator
+        for instance, reply in finished:
+            observer.recorded(store.append(line_of(instance, plan.terms, reply)))
+
+
+@contextlib.contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends a batch as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

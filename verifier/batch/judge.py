@@ -1,0 +1,92 @@
+"""What a batch is judged by: errors, verdicts that were expected, results of an earlier batch, demands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from verifier.batch.instances import Files, Names
+from verifier.batch.records import Record
+from verifier.result.verdict import Verdict
+
+
+class Kind(Enum):
+    """What can be wrong with a result, worst first."""
+
+    CONTRADICTION = "CONTRADICTION"  # with a verdict that is known
+    LOST = "REGRESSION"  # a verdict of the baseline is gone
+    ERROR = "ERROR"
+    UNMET = "NOT MET"  # what --require asks for
+
+
+class Require(Enum):
+    """What every instance must come to."""
+
+    UNSAT = "unsat"
+    DECIDED = "decided"
+
+    def met(self, verdict: Verdict) -> bool:
+        return verdict is Verdict.UNSAT if self is Require.UNSAT else verdict.decided
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with one result; `fails` if it makes the batch fail."""
+
+    kind: Kind
+    record: Record
+    text: str
+    fails: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What the results are held against."""
+
+    expected: Mapping[Files, Verdict] = field(default_factory=dict)
+    baseline: Mapping[Names, Record] = field(default_factory=dict)
+    fail_on_regression: bool = False
+    require: Require | None = None
+
+    def judge(self, records: Iterable[Record]) -> list[Finding]:
+        """All findings, worst first, else in the order of the records."""
+        findings = [finding for record in records for finding in self._about(record)]
+        order = list(Kind)
+        return sorted(findings, key=lambda finding: order.index(finding.kind))
+
+    def unused(self, records: Sequence[Record]) -> list[str]:
+        """Warnings about files that speak about none of these instances: most likely they are the wrong files."""
+        warnings = []
+        if self.expected and not any(record.files in self.expected for record in records):
+            warnings.append("--expected names none of these instances")
+        if self.baseline and not any(record.names in self.baseline for record in records):
+            warnings.append("--baseline names none of these instances")
+        return warnings
+
+    def _about(self, record: Record) -> Iterable[Finding]:
+        verdict = record.verdict
+        known = self.expected.get(record.files)
+        if known is not None and verdict.decided and verdict is not known:
+            yield Finding(Kind.CONTRADICTION, record, f"{verdict.value}, but {known.value} is expected")
+        before = self.baseline.get(record.names)
+        if before is not None and _lost(before, record):
+            text = f"{verdict.value}, but the baseline has {before.verdict.value}"
+            yield Finding(Kind.LOST, record, text, self.fail_on_regression)
+        if verdict is Verdict.ERROR:
+            yield Finding(Kind.ERROR, record, record.why)
+        elif self.require is not None and not self.require.met(verdict):
+            yield Finding(Kind.UNMET, record, f"{verdict.value}, but {self.require.value} is required")
+
+
+def _lost(before: Record, now: Record) -> bool:
+    """A definite verdict that is no longer given.  A violation that a changed file no longer has is no loss."""
+    if not before.verdict.decided or now.verdict is before.verdict:
+        return False
+    repaired = (before.verdict, now.verdict) == (Verdict.SAT, Verdict.UNSAT)
+    return not (repaired and _changed(before, now))
+
+
+def _changed(before: Record, now: Record) -> bool:
+    pairs = ((before.network_sha256, now.network_sha256), (before.property_sha256, now.property_sha256))
+    return any(None not in pair and pair[0] != pair[1] for pair in pairs)

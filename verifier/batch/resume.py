@@ -1,0 +1,71 @@
+"""What an earlier batch has left to do.
+
+A result counts if the files are the same and the question was the same.  Files that changed are decided again: their
+old results are about other networks.  Another question (time limit, configuration, seed, version of this program) is
+refused: results that answer different questions must not stand in one table, and hours of work must not vanish
+because of a mistyped option.  Threads, device and engine do not change what a result means.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import verifier
+from verifier.batch.instances import Instance
+from verifier.batch.records import Record, Terms, digest
+from verifier.batch.store import Key, Store
+from verifier.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """The instances that are still to be decided, and the results among them that are about older files."""
+
+    todo: tuple[Instance, ...]
+    outdated: tuple[Key, ...]
+
+
+def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Remainder:
+    """Raises InputError if a result in the store answers another question."""
+    hashed = functools.cache(digest)  # many instances share a network
+    todo, outdated = [], []
+    for instance in instances:
+        record = store.records.get((instance.category, instance.files))
+        if record is None:
+            todo.append(instance)
+        elif (record.network_sha256, record.property_sha256) != tuple(map(hashed, instance.files)):
+            todo.append(instance)
+            outdated.append(record.key)
+        elif difference := _difference(record, instance, terms):
+            raise InputError(
+                f"the folder holds results with {difference}; --fresh starts anew, another --out keeps both",
+                store.folder,
+            )
+    return Remainder(tuple(todo), tuple(outdated))
+
+
+def _difference(record: Record, instance: Instance, terms: Terms) -> str | None:
+    """How the question behind a result differs from the one that is asked now."""
+    asked: dict[str, Any] = {"timeout": instance.timeout, "seed": terms.seed, "version": verifier.__version__}
+    told: dict[str, Any] = {"timeout": record.timeout, "seed": record.seed}
+    told["version"] = record.versions.get("strata-verifier", verifier.__version__)
+    asked |= _flat(terms.config.resolved())
+    told |= _flat(record.config)
+    for name in (*asked, *told):
+        if asked.get(name) != told.get(name):
+            return f"{name} {_shown(told.get(name))} instead of {_shown(asked.get(name))}"
+    return None
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

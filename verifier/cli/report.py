@@ -1,0 +1,39 @@
+"""`verify report`: one page about one or several batch runs."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, metavar="DIR...")
+@click.option("-o", "--output", required=True, metavar="FILE.html", help="Where the page is written; '-' is stdout.")
+@click.option("--title", default="Verification report", show_default=True, metavar="TEXT", help="Its heading.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing; no warnings.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what is done.")
+def report(folders: tuple[str, ...], output: str, title: str, quiet: bool, verbose: bool) -> int:
+    """Write one self-contained HTML page about batch runs.
+
+    DIR is the folder that `verify batch --out DIR` wrote, or its results.jsonl.  The page has tables per family, a
+    cactus plot, the time by phase, and for each instance its command line and its counterexample; networks that
+    look at images get pictures of it.  Two folders are compared instance by instance.
+    """
+    from verifier.cli.answer import say
+    from verifier.cli.common import start_logging
+    from verifier.cli.files import check_writable, write_whole
+
+    start_logging(quiet, verbose)
+    if output != "-":
+        check_writable(output)
+    from verifier.report.page import page
+    from verifier.report.records import read_runs
+
+    runs = read_runs(folders)
+    text = page(runs, title)
+    if output == "-":
+        say(text.rstrip("\n"))
+        return 0
+    write_whole(output, text)
+    if not quiet:
+        say(f"{output}: {sum(len(run.records) for run in runs)} results of {len(runs)} run(s)")
+    return 0

@@ -1,0 +1,172 @@
+"""From options to methods: the only place that knows algorithms by name.  Building imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from verifier.config.options import (
+    ActiveSet,
+    ActiveSetTier,
+    Additions,
+    AlphaCrown,
+    AsSp,
+    BigM,
+    BigMTier,
+    Bounding,
+    Climb,
+    CutTier,
+    Initial,
+    PrimalStart,
+    SaddlePoint,
+    SaddlePointTier,
+    Search,
+    SlopeTier,
+    Tier,
+)
+from verifier.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from verifier.bounding import active_set
+    from verifier.bounding.ascent import Ascent
+    from verifier.bounding.base import Bounder
+    from verifier.bounding.intermediate import GroupBounds
+    from verifier.search import tiers
+    from verifier.search.engine import Limits
+    from verifier.search.relus import Policy
+
+METHODS = tuple("interval crown wong_kolter alpha_crown big_m active_set saddle_point as_sp lp lp_cuts".split())
+"""The bounding methods by name."""
+
+_COUNTS = dict.fromkeys(("alpha_crown", "big_m", "active_set", "saddle_point", "as_sp"), "iterations")
+_COUNTS["lp_cuts"] = "rounds"
+
+
+def iteration_overrides(methods: Iterable[str], count: int) -> list[str]:
+    """Overrides of the number of (main) iterations, for those of the methods that have one."""
+    overrides = [f"bounding.{name}.{_COUNTS[name]}={count}" for name in methods if name in _COUNTS]
+    if not overrides:
+        raise InputError(f"only iterative methods take a number of iterations: {', '.join(_COUNTS)}")
+    return overrides
+
+
+def build_bounder(method: str, options: Bounding) -> Bounder:
+    """The bounding method of that name.  Guarantee: in float64 its bounds are rigorous, but for linear programs."""
+    from verifier.bounding import alpha_crown, big_m, interval, linear, lp
+    from verifier.bounding.certified import Certified
+
+    if method not in METHODS:
+        raise InputError(f"there is no method '{method}'; the methods are {', '.join(METHODS)}")
+    if method == "alpha_crown":
+        return Certified(alpha_crown.AlphaCrown(_ascent(options.alpha_crown)))
+    if method == "big_m":
+        return Certified(big_m.BigM(_ascent(options.big_m), big_m.Start(options.big_m.start)))
+    if method == "lp_cuts":
+        return lp.CutLP(options.lp_cuts.rounds, options.lp_cuts.tolerance)
+    if method in ("active_set", "saddle_point", "as_sp"):
+        return Certified(_with_masks(method, options))
+    fixed = {"interval": interval.Interval(), "lp": lp.PlanetLP()}
+    return fixed[method] if method in fixed else linear.Linear(linear.Slope(method))
+
+
+def build_intermediate(options: Bounding) -> GroupBounds:
+    """How the hidden neurons get their bounds."""
+    from verifier.bounding.intermediate import Intermediate, RootBounds, Sharpened
+
+    base = RootBounds(Intermediate(options.intermediate))
+    return base if options.sharpen == "none" else Sharpened(base, build_bounder(options.sharpen, options))
+
+
+def _with_masks(method: str, options: Bounding) -> Bounder:
+    from verifier.bounding import saddle_point
+
+    if method == "active_set":
+        return _active_set(options.active_set)
+    if method == "as_sp":
+        return saddle_point.SaddlePoint(*_saddle(options.as_sp, options.as_sp.initial))
+    no_masks = ActiveSet(iterations=0, initial=options.saddle_point.initial, additions=Additions(most=0))
+    return saddle_point.SaddlePoint(*_saddle(options.saddle_point, no_masks))
+
+
+def _saddle(options: SaddlePoint | AsSp, initial: ActiveSet) -> tuple[int, int, active_set.ActiveSet, Ascent]:
+    return options.iterations, options.offset, _active_set(initial), _ascent(options.primal_start)
+
+
+def _active_set(options: ActiveSet) -> active_set.ActiveSet:
+    from verifier.bounding import active_set, big_m, oracle
+
+    return active_set.ActiveSet(
+        _ascent(options),
+        _ascent(options.initial),
+        active_set.Additions(options.additions.every, options.additions.count, options.additions.most),
+        big_m.Start(options.initial.start),
+        oracle.Masks(options.masks),
+        active_set.OraclePoint(options.point),
+        options.threshold,
+    )
+
+
+def _ascent(options: AlphaCrown | BigM | Initial | ActiveSet | PrimalStart) -> Ascent:
+    from verifier.bounding import ascent
+
+    linear = not isinstance(options, AlphaCrown)
+    return ascent.Ascent(options.iterations, ascent.Steps(options.first_step, options.last_step, linear))
+
+
+def build_policy(options: Search) -> Policy:
+    """How domains are bounded and split."""
+    from verifier.bounding.intermediate import Intermediate, RootBounds
+    from verifier.branching import babsr, fsb, intercept
+    from verifier.search.ladder import Ladder
+    from verifier.search.relus import Policy
+    from verifier.search.tighten import AfterSplit, Never
+
+    branchers = {"intercept": intercept.Intercept(), "babsr": babsr.BaBSR(), "fsb": fsb.FilteredSmart()}
+    if options.cost_ratios is not None and len(options.cost_ratios) != len(options.tiers) - 1:
+        raise ConfigError(f"{len(options.tiers)} tiers need {len(options.tiers) - 1} ratios", "search.cost_ratios")
+    if not options.tiers:
+        raise ConfigError("at least one tier is needed", "search.tiers")
+    tighten = options.tighten
+    method = RootBounds(Intermediate(tighten.method))
+    return Policy(
+        Ladder(tuple(build_tier(tier) for tier in options.tiers), options.cost_ratios),
+        branchers[options.branching],
+        AfterSplit(method, tighten.every) if tighten.every else Never(),
+        options.batch,
+        options.fill,
+    )
+
+
+def build_tier(options: Tier) -> tiers.Tier:
+    """One rung of the ladder."""
+    from verifier.bounding import ascent
+    from verifier.search.propagated_tier import Propagated
+
+    def climb(part: Climb | SlopeTier | CutTier) -> Ascent:
+        return ascent.Ascent(part.iterations, ascent.Steps(part.first_step, part.last_step), check_every=5)
+
+    if isinstance(options, SlopeTier):
+        return Propagated(climb(options.root), climb(options))
+    if isinstance(options, CutTier):
+        return Propagated(climb(options.root), climb(options), options.thresholds, climb(options.scout))
+    return _multipliers(options)
+
+
+def _multipliers(options: BigMTier | ActiveSetTier | SaddlePointTier) -> tiers.Tier:
+    """A tier of the paper's solvers."""
+    from verifier.bounding import big_m
+    from verifier.search.multiplier_tier import Multipliers
+
+    if isinstance(options, BigMTier):
+        solver: Bounder = big_m.BigM(_ascent(options), big_m.Start(options.start))
+        return Multipliers("big_m", solver, options.iterations, together=256)
+    if isinstance(options, ActiveSetTier):
+        return Multipliers("active_set", _active_set(options), options.iterations)
+    return Multipliers("saddle_point", _with_masks("saddle_point", Bounding(saddle_point=options)), options.iterations)
+
+
+def build_limits(options: Search) -> Limits:
+    """When a search gives up or turns depth-first."""
+    from verifier.search.engine import Limits
+
+    return Limits(options.memory_mb * 2**20, options.max_domains, options.max_batches)

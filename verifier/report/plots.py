@@ -1,0 +1,125 @@
+"""The plots of a report: cactus, scatter, and bars of shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from verifier.report.axes import HEIGHT, RIGHT, WIDTH, Scale, across, frame, limit_line, seconds_range, up
+from verifier.report.markup import Markup, joined, number, tag
+from verifier.report.records import Key, Record, Run
+from verifier.result.verdict import Verdict
+
+FLOOR = 1e-3
+"""Seconds; what is faster is drawn as if it took that long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The seconds of the instances that something solved; `kind` is its class in the style sheet."""
+
+    name: str
+    kind: str
+    times: Sequence[float]
+
+
+def cactus(curves: Sequence[Curve], limit: float | None) -> Markup:
+    """How many instances are solved within how many seconds each.
+
+    `limit`: the time limit, if all instances have the same.
+    """
+    found = [replace(curve, times=sorted(max(t, FLOOR) for t in curve.times)) for curve in curves]
+    most = max([len(curve.times) for curve in found] + [1])
+    x = across(0, most * 1.02)
+    y = up(*seconds_range([t for curve in found for t in curve.times], limit), logarithmic=True)
+    lines = [_steps(x, y, curve) for curve in found]
+    mark = None if limit is None else limit_line(x, y, "time limit", limit)
+    labels = ("instances solved", "seconds per instance")
+    return frame(x, y, labels, mark, *lines, _legend(found), title="Instances solved within a time per instance")
+
+
+def _steps(x: Scale, y: Scale, curve: Curve) -> Markup:
+    if not curve.times:
+        return joined()
+    points = [(x(k + 1), y(t)) for k, t in enumerate(curve.times)]
+    path = f"M{number(x(0))} {number(points[0][1])}"
+    path += "".join(f"H{number(a)}V{number(b)}" for a, b in _corners(points))
+    return joined(
+        tag("path", d=path, class_=f"curve {curve.kind}"),
+        tag("circle", cx=points[-1][0], cy=points[-1][1], r=3.5, class_=f"dot {curve.kind}"),
+    )
+
+
+def _corners(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Right to the end of each step, then up to the height of the next one."""
+    heights = [b for _, b in points[1:]] + [points[-1][1]]
+    return [(a, b) for (a, _), b in zip(points, heights, strict=True)]
+
+
+def _legend(curves: Sequence[Curve]) -> Markup:
+    """At the lower right, where a cactus plot is empty."""
+    entries = []
+    right, bottom = WIDTH - RIGHT, HEIGHT - 60
+    for i, curve in enumerate(curves):
+        at = bottom - 18 * (len(curves) - 1 - i)
+        label = f"{curve.name} ({len(curve.times)})"
+        entries.append(tag("line", x1=right - 36, x2=right - 10, y1=at, y2=at, class_=f"curve {curve.kind}"))
+        entries.append(tag("text", label, x=right - 42, y=at + 4, text_anchor="end", class_="legend"))
+    return joined(*entries)
+
+
+def scatter(
+    runs: tuple[Run, Run], both: Sequence[tuple[Record, Record]], limit: float | None, anchor: Callable[[Key], str]
+) -> Markup:
+    """The seconds of two runs for each instance; what a run did not solve lies on its outer line.
+
+    `limit`: the time limit, if all instances have the same; `anchor`: where the page speaks of an instance.
+    """
+    known = [max(r.seconds, FLOOR) for pair in both for r in pair if r.verdict.decided]
+    low, high = seconds_range(known, limit)
+    edge = limit if limit is not None else high
+    high = max(high, edge * 1.3)
+    x, y = across(low, high, logarithmic=True), up(low, high, logarithmic=True)
+    lines = [
+        tag("line", x1=x(low), y1=y(low), x2=x(edge), y2=y(edge), class_="diagonal"),
+        limit_line(x, y, "not solved", edge),
+        limit_line(x, y, "not solved", edge, vertical=True),
+    ]
+    marks = [_mark(x, y, edge, pair, anchor) for pair in both]
+    labels = (f"seconds, {runs[0].name}", f"seconds, {runs[1].name}")
+    return frame(x, y, labels, *lines, *marks, title=f"Seconds of {runs[0].name} against {runs[1].name}")
+
+
+def _mark(x: Scale, y: Scale, edge: float, pair: tuple[Record, Record], anchor: Callable[[Key], str]) -> Markup:
+    at = [max(r.seconds, FLOOR) if r.verdict.decided else edge for r in pair]
+    decided = [r.verdict for r in pair if r.verdict.decided]
+    kind = decided[0] if decided else pair[0].verdict
+    told = ", ".join(f"{r.verdict.value} {r.seconds:.2f} s" for r in pair)
+    title = tag("title", f"{pair[0].family}: {pair[0].onnx}, {pair[0].vnnlib}: {told}")
+    return tag("a", _shape(kind, x(at[0]), y(at[1]), title), href=f"#{anchor(pair[0].key)}")
+
+
+def _shape(kind: Verdict, x: float, y: float, title: Markup) -> Markup:
+    """A triangle for `sat`, a circle for `unsat`, a cross for neither: not told by colour alone."""
+    if kind is Verdict.UNSAT:
+        return tag("circle", title, cx=x, cy=y, r=4, class_="mark unsat")
+    paths = {Verdict.SAT: "M-4.5 3.5H4.5L0 -4.5Z"}
+    path = paths.get(kind, "M-3.5 -3.5L3.5 3.5M-3.5 3.5L3.5 -3.5")
+    name = kind.value if kind is Verdict.SAT else "open"
+    where = f"translate({number(x)} {number(y)})"
+    return tag("path", title, d=path, transform=where, class_=f"mark {name}")
+
+
+def shares(parts: Mapping[str, float], unit: str = "") -> Markup:
+    """A bar that is as wide as its surroundings, divided as the values are; each part has its name as class."""
+    whole = sum(parts.values())
+    pieces, start = [], 0.0
+    for name, value in parts.items():
+        if value > 0:
+            told = f"{value:,.1f}{unit}" if unit else f"{value:,.0f}"
+            title = tag("title", f"{name}: {told} ({value / whole:.0%})")
+            left, width = f"{100 * start / whole:.2f}%", f"{100 * value / whole:.2f}%"
+            pieces.append(tag("rect", title, x=left, width=width, y=0, height="100%", class_=f"part {name}"))
+            start += value
+    told = ", ".join(f"{name} {value:.3g}{unit}" for name, value in parts.items() if value > 0)
+    return tag("svg", tag("title", told or "nothing"), *pieces, class_="shares", role="img")

@@ -1,0 +1,167 @@
+"""Subproblems as structs of arrays, and what a kind of subproblem must be able to do for the engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Generic, TypeVar
+
+import torch
+
+from verifier.result.counterexample import Counterexample
+from verifier.result.verdict import Reason
+from verifier.shapes import Float, Int, Int8, Tensor
+
+Self = TypeVar("Self", bound="Domains")
+
+Offer = Callable[[Tensor, Tensor], Counterexample | None]
+"""Tries points [P, n0] for clauses [P] (numbers of the property): the falsifier."""
+
+
+@dataclass(frozen=True, eq=False)
+class Domains:
+    """A batch of subproblems: every field is a tensor whose first axis counts them.  No Python object per domain.
+
+    `number` is unique in a search and names the domain in traces; `clause` counts the clauses that are searched;
+    `lower` is the best bound known, without regard to rounding; `tier` says how the domain's children are bounded.
+    """
+
+    number: Int[Tensor, " D"]
+    clause: Int[Tensor, " D"]
+    lower: Float[Tensor, " D"]
+    depth: Int[Tensor, " D"]
+    tier: Int8[Tensor, " D"]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def arrays(self) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, f.name) for f in fields(self))
+
+    def select(self: Self, rows: Tensor) -> Self:
+        """Some of the domains: by index or by a mask."""
+        return type(self)(*(array[rows] for array in self.arrays()))
+
+    def to(self: Self, device: torch.device) -> Self:
+        return type(self)(*(array.to(device) for array in self.arrays()))
+
+    @property
+    def bytes_each(self) -> int:
+        """The memory of one domain."""
+        return sum(array[:1].numel() * array.element_size() for array in self.arrays()) if len(self) else 1
+
+
+DomainsT = TypeVar("DomainsT", bound=Domains)
+
+
+def cat(parts: Sequence[DomainsT]) -> DomainsT:
+    """The domains of several batches.  Require: at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    return type(parts[0])(*(torch.cat(arrays) for arrays in zip(*(part.arrays() for part in parts), strict=True)))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What has been done: every subproblem counts once, under the tier that bounded it or as an exact leaf."""
+
+    tiers: dict[str, int] = field(default_factory=dict)
+    leaves: int = 0
+    batches: int = 0
+    iterations: int = 0
+    seconds: float = 0.0  # inside of bounding calls and linear programs
+
+    @property
+    def domains(self) -> int:
+        return sum(self.tiers.values()) + self.leaves
+
+    def __add__(self, other: Counts) -> Counts:
+        names = {**self.tiers, **other.tiers}
+        return Counts(
+            {name: self.tiers.get(name, 0) + other.tiers.get(name, 0) for name in names},
+            self.leaves + other.leaves,
+            self.batches + other.batches,
+            self.iterations + other.iterations,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Generic[DomainsT]):
+    """What became of one batch of subproblems.
+
+    `open` are those that must be split further.  What could not be decided at all and never will be is only counted:
+    `doubt` says why, `undecided` is the worst bound among it.
+    """
+
+    open: DomainsT
+    counts: Counts
+    witness: Counterexample | None = None
+    doubt: Reason | None = None
+    undecided: float = float("inf")
+
+
+class Space(ABC, Generic[DomainsT]):
+    """A way to split a problem: by the signs of ReLUs, or by boxes of the input."""
+
+    @property
+    @abstractmethod
+    def parents(self) -> int:
+        """How many domains one call of `expand` wants at most."""
+
+    @abstractmethod
+    def begin(self) -> Step[DomainsT]:
+        """Bound the whole problem."""
+
+    @abstractmethod
+    def expand(self, parents: DomainsT) -> Step[DomainsT]:
+        """Split domains and bound their children.
+
+        Require: all parents have the same tier.  Guarantee: a child that is neither open in the answer nor counted as
+        undecided holds no counterexample, proved in float64 with all rounding errors.
+        """
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is: counters, the domains that wait, and the worst bound among all that is not closed.
+
+    `lower` is what the search knows in float32; +inf says that everything is closed.
+    """
+
+    counts: Counts = Counts()
+    open: int = 0
+    max_open: int = 0
+    lower: float = float("inf")
+
+    @property
+    def domains(self) -> int:
+        return self.counts.domains
+
+    def __add__(self, other: Progress) -> Progress:
+        """This search is over, and another one follows it."""
+        return Progress(
+            self.counts + other.counts,
+            other.open,
+            max(self.max_open, other.max_open),
+            min(self.lower, other.lower),
+        )
+
+    def waiting(self, lower: float) -> Progress:
+        """The same, while something else with that bound has not begun."""
+        return replace(self, lower=min(self.lower, lower))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a search: a witness, a reason for being undecided, or neither (all domains are closed)."""
+
+    witness: Counterexample | None
+    reason: Reason | None
+    progress: Progress
+
+
+def outweighed(one: Reason | None, other: Reason | None) -> Reason | None:
+    """Which of two reasons to tell: a lack of time outweighs doubt, because with more of it the answer might differ."""
+    return Reason.TIMEOUT if Reason.TIMEOUT in (one, other) else one or other

@@ -1,0 +1,132 @@
+"""The stratified scheduler: which tier bounds a domain's children, and what the tiers cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn.functional import pad
+
+from verifier.bounding.ascent import Ascent, Steps
+from verifier.bounding.base import Until
+from verifier.search.propagated_tier import Propagated
+from verifier.search.root import Batch, Root
+from verifier.search.stratify import SLOWEST, hard
+from verifier.search.tiers import Climbed, Tier
+from verifier.shapes import Float, Int8, Tensor
+
+
+def _slopes() -> tuple[Tier, ...]:
+    return (Propagated(Ascent(60, Steps(0.2, 0.01), 5), Ascent(20, Steps(0.1, 0.02), 5)),)
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Tiers from cheap and loose to dear and tight.
+
+    `ratios`: how many times dearer a domain is on the next tier; without them it is measured while the search runs,
+    and the tree then depends on the machine's mood.
+    """
+
+    tiers: tuple[Tier, ...] = field(default_factory=_slopes)
+    ratios: tuple[float, ...] | None = None
+
+
+class Schedule:
+    """The tiers at work on one problem: gains at the root, seconds per domain, promotions.
+
+    A hard subtree stays hard: a domain's children are never bounded by a lower tier than itself.
+    """
+
+    def __init__(self, ladder: Ladder, root: Root) -> None:
+        self.ladder, self.root = ladder, root
+        self.climbers = [tier.climber(root) for tier in ladder.tiers]
+        self.widths = [0] * len(self.climbers)
+        self.gains = torch.zeros(len(self.climbers), root.clauses, device=root.device)  # of tier t over t - 1
+        self.floor = torch.zeros(root.clauses, device=root.device)  # the least rise per level that is believed
+        self._costs = [Cost(climber.iterations) for climber in self.climbers]
+
+    def name(self, tier: int) -> str:
+        return self.climbers[tier].name
+
+    def begin(self, whole: Batch, until: Until) -> list[Climbed]:
+        """Bound all clauses on their whole boxes by one tier after the other, while some of them are open."""
+        found: list[Climbed] = []
+        for t, climber in enumerate(self.climbers):
+            began = time.perf_counter()
+            found.append(climber.begin(whole, found[-1] if found else None, until))
+            self._costs[t].at_root(time.perf_counter() - began, len(whole) * max(1, found[t].iterations))
+            self.widths[t] = found[t].variables.shape[1]
+            if t:
+                self.gains[t] = found[t].lower - found[t - 1].lower
+            if bool((found[t].lower > 0).all()) or until.expired():
+                break
+        self.floor = SLOWEST * found[0].lower.abs()
+        return found
+
+    def climb(self, tier: int, batch: Batch, variables: Float[Tensor, "D V"], until: Until) -> Climbed:
+        began = time.perf_counter()
+        found = self.climbers[tier].climb(batch, variables[:, : self.widths[tier]], until)
+        self._costs[tier].in_tree(time.perf_counter() - began, len(batch))
+        return found
+
+    def probe(self, tier: int, batch: Batch, variables: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
+        return self.climbers[tier].probe(batch, variables[:, : self.widths[tier]])
+
+    def place(
+        self,
+        tier: int,
+        batch: Batch,
+        variables: Float[Tensor, "D V"],
+        seen: tuple[Float[Tensor, " D"], Float[Tensor, " D"]],
+    ) -> tuple[Int8[Tensor, " D"], Float[Tensor, "D W"]]:
+        """The tier of each domain's children and their start; `seen`: its bound and its rise per level.
+
+        The rule is applied pairwise upwards.
+        """
+        (lower, rise), clause = seen, batch.clause
+        tiers = torch.full_like(clause, tier, dtype=torch.int8)
+        widest = max(self.widths)
+        variables = pad(variables, (0, widest - variables.shape[1]))
+        rise = torch.maximum(rise, self.floor[clause])
+        for above in range(tier + 1, len(self.climbers)):
+            if not self.widths[above]:
+                break
+            promoted = (tiers == above - 1) & hard(lower, rise, self.gains[above][clause], self.ratio(above))
+            rows = torch.nonzero(promoted).flatten()
+            if not len(rows):
+                break
+            tiers[rows] = above
+            below, mine = self.climbers[above - 1], variables[rows, : self.widths[above - 1]]
+            adopted = self.climbers[above].adopt(batch.select(rows), mine, below)
+            variables[rows] = pad(adopted, (0, widest - adopted.shape[1]))
+            lower = lower + self.gains[above][clause]
+        return tiers, variables
+
+    def ratio(self, tier: int) -> float:
+        """How many times dearer a domain is on `tier` than on the one below."""
+        if self.ladder.ratios is not None:
+            return self.ladder.ratios[tier - 1]
+        above, below = self._costs[tier], self._costs[tier - 1]
+        if above.domains and below.domains:
+            return max(1.0, above.seconds / above.domains / (below.seconds / below.domains))
+        share = above.iteration_seconds * above.iterations / max(1e-12, below.iteration_seconds * below.iterations)
+        return max(1.0, share)
+
+
+@dataclass
+class Cost:
+    """What a tier has taken: in the tree, and per iteration and domain at the root, where it is first seen."""
+
+    iterations: int  # on each domain of the tree
+    seconds: float = 0.0
+    domains: int = 0
+    iteration_seconds: float = 0.0
+
+    def at_root(self, seconds: float, iterations: int) -> None:
+        self.iteration_seconds = seconds / iterations
+
+    def in_tree(self, seconds: float, domains: int) -> None:
+        self.seconds += seconds
+        self.domains += domains

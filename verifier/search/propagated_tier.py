@@ -1,0 +1,121 @@
+"""Tiers of propagated bounds: alpha-CROWN, and with cuts whose masks are found at the root and inherited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from verifier.bounding.ascent import Ascent, Steps
+from verifier.bounding.average import Averaging
+from verifier.bounding.base import Until
+from verifier.bounding.conjunction import ConjunctionDual
+from verifier.bounding.cut_masks import CutMasks
+from verifier.bounding.propagated import Threshold, find_masks
+from verifier.search.root import Batch, Root
+from verifier.search.tiers import Climbed, Climber, Evidence, Tier
+from verifier.shapes import Float, Tensor
+
+
+@dataclass(frozen=True)
+class Propagated(Tier):
+    """Slopes, split multipliers and row weights, and for every threshold a cut at each kink.
+
+    `first` climbs on the whole boxes, `ascent` in the tree; masks come from the mean of the last forward points of
+    `scout`, an ascent without cuts on the whole boxes.  Without thresholds this is alpha-CROWN.
+    """
+
+    first: Ascent
+    ascent: Ascent
+    thresholds: tuple[Threshold, ...] = ()
+    scout: Ascent = field(default_factory=lambda: Ascent(40, Steps(0.05, 0.02), check_every=5))
+
+    @property
+    def name(self) -> str:
+        cuts = len(self.thresholds)
+        return "alpha_crown" if not cuts else "propagated" if cuts == 1 else f"propagated_{cuts}"
+
+    def climber(self, root: Root) -> Climber:
+        return PropagatedClimber(self, root)
+
+
+@dataclass(frozen=True, eq=False)
+class PropagatedEvidence(Evidence):
+    """The variables of the dual function, and the masks of its cuts."""
+
+    point: Float[Tensor, "D 1 V"]
+    masks: CutMasks | None
+
+    def select(self, rows: Tensor) -> PropagatedEvidence:
+        return PropagatedEvidence(self.point[rows], None if self.masks is None else self.masks.select(rows))
+
+    def lower(self, batch: Batch) -> Float[Tensor, " D"]:
+        dual = ConjunctionDual.of(batch.sweep(torch.float64), batch.rows(torch.float64), self.masks)
+        point = self.point.double()
+        dual.project(point)
+        return dual.evaluate(point).lower[:, 0]
+
+
+class PropagatedClimber(Climber):
+    """One float32 ascent per batch.  The masks of all domains lie in one pool; at first it has a row per clause."""
+
+    def __init__(self, tier: Propagated, root: Root) -> None:
+        self.tier, self.root = tier, root
+        self.name, self.iterations = tier.name, tier.ascent.iterations
+        self.pool: CutMasks | None = None
+
+    def begin(self, whole: Batch, below: Climbed | None, until: Until) -> Climbed:
+        dual = self._dual(whole)
+        start = dual.best_start() if below is None else below.variables.unsqueeze(1)
+        if not self.tier.thresholds:
+            return self._run(whole, start, self.tier.first, until)
+        averaging = Averaging(self.tier.scout.iterations // 2)
+        scouted = self.tier.scout.run(dual, start, until, averaging)
+        if averaging.average is not None:
+            self.pool = find_masks(dual.slopes, averaging.average, self.tier.thresholds)
+        return self._run(whole, self._widened(whole, scouted.point), self.tier.first, until)
+
+    def climb(self, batch: Batch, start: Float[Tensor, "D V"], until: Until) -> Climbed:
+        return self._run(batch, start.float().unsqueeze(1), self.tier.ascent, until)
+
+    def probe(self, batch: Batch, start: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
+        dual, point = self._dual(batch), start.float().unsqueeze(1)
+        dual.project(point)
+        return dual.evaluate(point).lower[:, 0]
+
+    def adopt(self, batch: Batch, variables: Float[Tensor, "D V"], below: Climber) -> Float[Tensor, "D V"]:
+        if not isinstance(below, PropagatedClimber):
+            raise TypeError(f"{self.name} cannot start from {below.name}")
+        return self._widened(batch, variables.unsqueeze(1))[:, 0]
+
+    def _dual(self, batch: Batch) -> ConjunctionDual:
+        return ConjunctionDual.of(batch.sweep(), batch.rows(), self._masks(batch))
+
+    def _masks(self, batch: Batch) -> CutMasks | None:
+        return None if self.pool is None else self.pool.select(batch.masks)
+
+    def _widened(self, batch: Batch, point: Float[Tensor, "D 1 V"]) -> Float[Tensor, "D 1 V"]:
+        """With shares of zero for cuts that the variables do not know yet: they come before the row weights."""
+        weights = self.root.rows.c.shape[1]
+        missing = self._dual(batch.select(slice(0, 1))).plain + weights - point.shape[-1]
+        shares = point.new_zeros(*point.shape[:2], missing)
+        return torch.cat([point[..., :-weights], shares, point[..., -weights:]], dim=-1)
+
+    def _run(self, batch: Batch, start: Float[Tensor, "D 1 V"], ascent: Ascent, until: Until) -> Climbed:
+        masks = self._masks(batch)
+        dual = ConjunctionDual.of(batch.sweep(), batch.rows(), masks)
+        start = start.clone()
+        dual.project(start)
+        best = ascent.run(dual, start, until)
+        at = dual.evaluate(best.point)
+        lower = torch.fmax(best.lower, at.lower)[:, 0]  # an ascent that time cut short may know nothing
+        return Climbed(
+            lower,
+            at.x0[:, 0],
+            best.point[:, 0],
+            PropagatedEvidence(best.point, masks),
+            dual.slopes.sweep,
+            dual.rows.combined(self.root.layer, best.point[..., dual.plain :]),
+            at.trace,
+            best.iterations,
+        )

@@ -1,0 +1,78 @@
+"""The rungs of the ladder of bounds: how a tier bounds a batch of domains, and how what it found is proved.
+
+A `Tier` is its options; `Tier.climber` makes the object that works on one problem.  Its variables travel with the
+domains: a child starts where its parent ended.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from verifier.bounding.base import Objective, Until
+from verifier.bounding.sweep import Sweep, Trace
+from verifier.search.root import Batch, Root
+from verifier.shapes import Float, Tensor
+
+CLOSE_TOGETHER = 128
+"""How many domains are proved at once: float64 takes twice the memory."""
+
+
+class Evidence(ABC):
+    """What closes domains: all that is needed to compute their bounds again, apart from the problem itself."""
+
+    @abstractmethod
+    def select(self, rows: Tensor) -> Evidence:
+        """The evidence for some of the domains."""
+
+    @abstractmethod
+    def lower(self, batch: Batch) -> Float[Tensor, " D"]:
+        """Rigorous lower bounds in float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class Climbed:
+    """Bounds of a batch: in the precision of the search, and with what would prove them."""
+
+    lower: Float[Tensor, " D"]
+    x0: Float[Tensor, "D n0"]  # where the relaxation attains its bound
+    variables: Float[Tensor, "D V"]  # what children start from
+    evidence: Evidence
+    sweep: Sweep
+    objective: Objective
+    trace: Trace  # of one backward sweep, for branching
+    iterations: int
+
+
+class Climber(ABC):
+    """A bounding method at work on the domains of one problem."""
+
+    name: str
+    iterations: int  # on each domain of the tree
+
+    @abstractmethod
+    def begin(self, whole: Batch, below: Climbed | None, until: Until) -> Climbed:
+        """Bound all clauses on their whole boxes; `below` is what the tier below found there."""
+
+    @abstractmethod
+    def climb(self, batch: Batch, start: Float[Tensor, "D V"], until: Until) -> Climbed:
+        """Bound domains from the variables of their parents."""
+
+    @abstractmethod
+    def probe(self, batch: Batch, start: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
+        """Cheap bounds from given variables, for trying out splits."""
+
+    @abstractmethod
+    def adopt(self, batch: Batch, variables: Float[Tensor, "D V"], below: Climber) -> Float[Tensor, "D V"]:
+        """Variables of the tier below as a start for this one."""
+
+
+class Tier(ABC):
+    """A rung of the ladder: a bounding method with its options."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @abstractmethod
+    def climber(self, root: Root) -> Climber: ...
