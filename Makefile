@@ -2,6 +2,8 @@
 # make test    the fast tests;  make test-all  the slow ones too
 # make lint    format, rules, types
 # make bench   timings
+# make regression  the verdicts of all bundled properties
+# make benchmarks FAMILY=acasxu TIMEOUT=60  one family: a folder with an instances.csv, or its name below BENCHMARKS
 # make clean   removes what the other targets made
 #
 # Another interpreter: make PYTHON=python3.12 demo.  Another package index: PIP_ARGS="--index-url ...".
@@ -16,7 +18,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet $(PIP_ARGS)
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test test-all lint format bench clean
+# What `make benchmarks` runs; OUT keeps the results, so the same command goes on after an interruption.
+BENCHMARKS ?= benchmarks
+FAMILY ?= properties
+TIMEOUT ?=
+OUT ?= results/$(notdir $(patsubst %/,%,$(FAMILY)))$(addprefix -,$(TIMEOUT))
+BATCH_ARGS ?=
+
+.PHONY: help install demo test test-all lint format bench regression benchmarks clean
 .DEFAULT_GOAL := help
 
 help:
@@ -54,6 +63,18 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python scripts/bench.py
+
+regression: $(READY)
+	mkdir -p build
+	$(BIN)/python -m verifier batch properties --out build/regression --fresh --expected properties/expected.csv \
+		--threads 1 --require decided --junit build/regression.xml
+
+benchmarks: $(READY)
+	@folder="$(FAMILY)"; test -d "$$folder" || folder="$(BENCHMARKS)/$(FAMILY)"; \
+	test -d "$$folder" || { echo "there is no folder $(FAMILY), nor $$folder (BENCHMARKS=... says where)" >&2; exit 2; }; \
+	expected="$$folder/expected.csv"; test -f "$$expected" || expected=; \
+	$(BIN)/python -m verifier batch "$$folder" --out "$(OUT)" $${expected:+--expected "$$expected"} \
+		$(if $(TIMEOUT),--timeout $(TIMEOUT)) $(BATCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

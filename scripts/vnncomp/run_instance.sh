@@ -16,7 +16,7 @@ limit=$(compute "$timeout" '(t > 8) ? t - 2 : 0.75 * t')
 # Should the verifier hang where it cannot notice, it is killed when the time is almost up.
 last=$(compute "$timeout" '(t > 8) ? t - 0.5 : 0.95 * t')
 
-rm -f -- "$results"  # no answer of an earlier run may be taken for this one's
+# Emptied first: no answer of an earlier run may be taken for this one's.
 : >"$results" || fail "$results cannot be written"
 
 if ! listed=$(networks "$3"); then

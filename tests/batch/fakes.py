@@ -21,7 +21,8 @@ from verifier.result.ledger import Ledger
 from verifier.result.result import Result
 from verifier.result.verdict import Reason, Verdict
 
-FAKE = BOOT.replace("main()", "from batch.fakes import warm_up; main(warm_up)")
+TESTS = str(Path(__file__).resolve().parents[1])
+FAKE = BOOT.replace("main()", f"sys.path.append({TESTS!r}); from batch.fakes import warm_up; main(warm_up)")
 BROKEN = "import sys; sys.exit('no such module as torch')"
 
 

@@ -14,27 +14,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from batch.fakes import benchmark
+from batch.fakes import FAKE, benchmark
 
 # The command line as it is, with workers that need no torch.
-SCRIPT = """
-import functools, sys
-sys.path.insert(0, {tests!r})
-from batch.fakes import FAKE
+SCRIPT = f"""
+import functools
+FAKE = {FAKE!r}
 import verifier.cli.batch_run as target
 target.Launch = functools.partial(target.Launch, boot=FAKE)
 from verifier.__main__ import main
 main()
 """
-NAMES = [f"slow_{k:02}" for k in range(12)]
+NAMES = [f"slow_{k:02}" for k in range(8)]
 
 
 @pytest.fixture
-def command(tmp_path: Path, root: Path) -> list[str]:
-    """A batch of twelve instances of 0.3 s for two workers."""
+def command(tmp_path: Path) -> list[str]:
+    """A batch of eight instances of 0.3 s for two workers."""
     folder = benchmark(tmp_path / "family", *NAMES)
-    script = SCRIPT.format(tests=str(root / "tests"))
-    return [sys.executable, "-c", script, "batch", str(folder), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    return [sys.executable, "-c", SCRIPT, "batch", str(folder), "--out", str(tmp_path / "out"), "--jobs", "2"]
 
 
 def start(command: list[str], limit: Callable[[], None] | None = None) -> subprocess.Popen[str]:
@@ -130,6 +128,15 @@ def test_a_disk_that_takes_no_more(command: list[str], tmp_path: Path) -> None:
     each_once(tmp_path, {"unsat": len(NAMES)})
 
 
+def test_the_parent_loads_nothing_heavy(command: list[str]) -> None:
+    told = "import sys; from verifier.cli.main import run; code = run(sys.argv[1:]); print(code, *sys.modules)"
+    command[2] = command[2].replace("from verifier.__main__ import main\nmain()", told)
+    code, *modules = finish(command).stdout.split("\n")[-2].split()
+    assert code == "0"
+    assert "verifier.batch.engine" in modules
+    assert not {"torch", "onnx", "onnxruntime", "onnx2torch", "highspy", "ray"} & set(modules)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_what_is_done(command: list[str], tmp_path: Path, number: signal.Signals) -> None:
     with start(command) as process:
@@ -139,7 +146,7 @@ def test_an_interrupt_keeps_what_is_done(command: list[str], tmp_path: Path, num
     assert process.returncode == 3
     assert "Traceback" not in err
     kept = lines(tmp_path)
-    assert out.splitlines()[-1].startswith(f"{len(kept)} of 12 instances: {len(kept)} unsat; interrupted")
+    assert out.splitlines()[-1].startswith(f"{len(kept)} of 8 instances: {len(kept)} unsat; interrupted")
     assert finish(command).returncode == 0
     assert lines(tmp_path)[: len(kept)] == kept
     each_once(tmp_path, {"unsat": len(NAMES)})

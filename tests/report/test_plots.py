@@ -74,7 +74,7 @@ def test_a_cactus_plot_of_nothing_is_a_plot() -> None:
 
 def test_the_scatter_plot_puts_open_instances_on_the_lines(tmp_path: Path) -> None:
     one = folder(tmp_path / "one", line("a", "sat", 0.1), line("b", "unsat", 1.0), line("c", "timeout", 10.0))
-    two = folder(tmp_path / "two", line("a", "sat", 1.0), line("b", "timeout", 10.0), line("c", "timeout", 10.0))
+    two = folder(tmp_path / "two", line("a", "sat", 1.0), line("b", "unknown", 3.0), line("c", "timeout", 10.0))
     first, second = read_runs([one, two])
     root = svg(scatter((first, second), pairs(first, second), 10.0, lambda key: f"to-{key[2]}"))
     horizontal, vertical = of_class(root, "limit")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from report.lines import folder, line
 
+from verifier.batch import records as batch_records
 from verifier.report.records import Run, read_runs
 from verifier.report.summary import changed, contradictions, differing, families, of_family, pairs, tally
 from verifier.result.verdict import Verdict
@@ -57,6 +58,12 @@ def test_phases_and_the_rest_make_up_the_time(two: tuple[Run, Run]) -> None:
 def test_phases_longer_than_the_time_leave_no_rest(tmp_path: Path) -> None:
     (run,) = read_runs([folder(tmp_path, line("a", "unsat", 0.1))])
     assert tally(run.records).phases["other"] == 0
+
+
+def test_the_batch_counts_the_same(two: tuple[Run, Run]) -> None:
+    for run in two:
+        lines = (Path(run.source) / "results.jsonl").read_bytes().splitlines()
+        assert tally(run.records).par2 == sum(batch_records.parse(text).par2 for text in lines)
 
 
 def test_families_are_sorted(two: tuple[Run, Run]) -> None:

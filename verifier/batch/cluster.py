@@ -7,9 +7,12 @@ node: this package, and the files of the instances at the same paths (a shared f
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -49,12 +52,17 @@ class RayEngine:
             ray.shutdown()  # ends the tasks of this batch; a cluster of others goes on
 
     def _join(self, ray: Any) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+        # Ray takes these from the environment only: nothing is reported to anybody, and a cluster that does not
+        # answer is given up after half a minute instead of seven.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if self.address is not None:
+            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
         options: dict[str, Any] = {"log_to_driver": self.launch.verbose, "logging_level": logging.ERROR}
         if self.address is None:
             options |= {"num_cpus": self.cpus, "include_dashboard": False}
         try:
-            ray.init(address=self.address or "local", **options)
+            with _own_signals():
+                ray.init(address=self.address or "local", **options)
         except (ConnectionError, OSError, ValueError, RuntimeError) as error:
             where = self.address or "this machine"
             raise InputError(f"there is no Ray cluster at {where}: {' '.join(str(error).split())}") from error
@@ -95,8 +103,22 @@ def _reply(ray: Any, reference: Any, job: Job) -> Reply:
         return reply
     except ray.exceptions.RayError as error:  # after all retries
         cause = getattr(error, "cause", None)
-        told = cause if isinstance(cause, WorkerLost) else WorkerLost(f"the Ray task was lost: {type(error).__name__}")
-        return lost(job, told, time.monotonic() - began)
+        if cause is None:
+            cause = WorkerLost(f"the process of Ray was lost ({type(error).__name__})")
+        if not isinstance(cause, WorkerLost):  # no worker can be started there: so it will be for all
+            raise cause from error
+        return lost(job, cause, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself; a batch treats it as Ctrl-C."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _ray() -> Any:

@@ -18,7 +18,7 @@ from verifier.bounding.ascent import Ascent, Best, Climb, Steps
 from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until, widest
 from verifier.bounding.big_m import Start
 from verifier.bounding.lagrangian import Lagrangian
-from verifier.bounding.multipliers import masks_of, point_of, proved, with_cuts_of
+from verifier.bounding.multipliers import MaskSet, masks_of, point_of, proved, with_cuts_of
 from verifier.bounding.oracle import Average, Masks, Oracle
 from verifier.bounding.parts import in_parts
 from verifier.bounding.sweep import Sweep
@@ -84,13 +84,15 @@ class ActiveSet(Bounder):
             return Oracle((None,) * len(sweep.kinks), sweep.region.count, self.threshold)
         return Oracle.of(sweep, self.masks, self.threshold)
 
-    def bytes_each(self, sweep: Sweep, oracle: Oracle, inherited: int = 0) -> int:
+    def bytes_each(self, sweep: Sweep, oracle: Oracle, inherited: tuple[MaskSet, ...]) -> int:
         """What an ascent keeps of one objective in one region: sweeps, multipliers, masks, and one masked pass."""
         known = [geometry for geometry in oracle.geometries if geometry is not None]
-        masks, kinks = max(self.additions.most, inherited), sum(len(kinks.index) for kinks in sweep.kinks)
-        floats = 40 * widest(sweep.net, sweep.layer) + COPIES * masks * kinks
-        passes = max((geometry.pass_bytes for geometry in known), default=0)
-        return floats * sweep.region.lower.element_size() + masks * sum(g.cut_bytes for g in known) + passes
+        old = [masks.bytes_each for group in inherited for masks in group if masks is not None]
+        new = max(0, self.additions.most - len(inherited))
+        kinks, size = sum(len(kinks.index) for kinks in sweep.kinks), sweep.region.lower.element_size()
+        floats = 40 * widest(sweep.net, sweep.layer) + COPIES * (new + len(inherited)) * kinks
+        passes = [geometry.pass_bytes for geometry in known] + [3 * size * entries for entries in old]
+        return size * floats + new * sum(g.cut_bytes for g in known) + sum(old) + max(passes, default=0)
 
     def climb(
         self, plain: Lagrangian, oracle: Oracle, until: Until, warm: Proof | None = None
@@ -111,7 +113,8 @@ class ActiveSet(Bounder):
             if self.additions.due(t, len(dual.cuts)):
                 seen.add(climb.dual.primal(at)[0], at.z)
                 dual = dual.with_cuts(oracle.cuts(seen))
-                climb.extend(dual.select(climb.rows), dual.variables)
+                everyone = len(climb.rows) == oracle.count  # a selection copies all masks
+                climb.extend(dual if everyone else dual.select(climb.rows), dual.variables)
                 at, seen = climb.record(), Average(climb.rows)
             elif self.point is OraclePoint.AVERAGE:
                 seen.add(climb.dual.primal(at)[0], at.z)

@@ -24,7 +24,7 @@ import torch
 
 from verifier.bounding.base import Region
 from verifier.network.network import Affine
-from verifier.operators import LinearMap, Select
+from verifier.operators import Dense, LinearMap, Select
 from verifier.operators.rows import row_support
 from verifier.operators.signed import signed
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -195,7 +195,7 @@ class RowGeometry:
         columns, weights, is_dense = _padded_rows(layer, index)
         boxes = [region.source(source) for source, _ in layer.terms]
         low, high = (torch.cat([box[side] for box in boxes], dim=-1) for side in (0, 1))
-        lows, highs = low[:, columns], high[:, columns]
+        lows, highs = (side.unsqueeze(1) if is_dense else side[:, columns] for side in (low, high))
         w_l = torch.where(weights > 0, lows, highs) * weights
         w_u = torch.where(weights > 0, highs, lows) * weights
         sizes = tuple(term.n_in for _, term in layer.terms)
@@ -267,11 +267,16 @@ class RowMaskCut(Cut):
         return self.geometry.spread(self.mask * self.geometry.weights * beta.unsqueeze(-1))
 
     def select(self, rows: Int[Tensor, " d"]) -> RowMaskCut:
-        return RowMaskCut(self.offset[rows], self.zc[rows], self.geometry.select(rows), self.mask[rows])
+        # The passes read the weights only, which all regions share: the rest of the geometry is large.
+        return RowMaskCut(self.offset[rows], self.zc[rows], self.geometry, self.mask[rows])
 
 
 def _padded_rows(layer: Affine, index: Int[Tensor, " a"]) -> tuple[Tensor, Tensor, bool]:
     """Columns and weights of the given rows, all terms side by side, padded to the longest row."""
+    terms = [term for _, term in layer.terms]
+    if all(isinstance(term, Dense) and term.repeats == 1 for term in terms):  # columns then take no memory
+        weights = torch.cat([term.weight[index] for term in terms if isinstance(term, Dense)], dim=1)
+        return torch.arange(weights.shape[1], device=index.device).expand_as(weights), weights, True
     blocks, offset = [], 0
     for _, term in layer.terms:
         support = row_support(term, index, layer.bias.dtype)

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 
 import torch
 
@@ -77,6 +78,11 @@ class GroupMasks:
     def cat(self, parts: Sequence[GroupMasks], dim: int) -> GroupMasks:
         columns = zip(*(part.bits for part in parts), strict=True)
         return replace(self, bits=tuple(same[0].cat(same, dim) for same in columns))
+
+    @property
+    def bytes_each(self) -> int:
+        """Of one region and objective, not packed."""
+        return sum(prod(b.data.shape[2:-1]) * b.size for b in self.bits)
 
     def compact(self) -> GroupMasks:
         return replace(self, bits=tuple(b.compact() for b in self.bits))
@@ -185,9 +191,9 @@ def _one_group(parts: Sequence[GroupMasks | None], dim: int) -> GroupMasks | Non
     return known[0].cat(known, dim) if known else None
 
 
-def masks_of(warm: Proof | None) -> int:
-    """How many sets of masks a state has."""
-    return len(warm.explicit().masks) if isinstance(warm, Explicit) else 0
+def masks_of(warm: Proof | None) -> tuple[MaskSet, ...]:
+    """The sets of masks that a state has."""
+    return warm.explicit().masks if isinstance(warm, Explicit) else ()
 
 
 def with_cuts_of(warm: Proof, plain: Lagrangian) -> Lagrangian:

@@ -78,11 +78,11 @@ def _multipliers(v: Vector, up: Vector, down: Vector, bounds: tuple[Tensor, Tens
     """s, t >= 0 for normals that are zero at entries which are cut off."""
     uu, ud, dd = _dot(up, up), _dot(up, down), _dot(down, down)
     over_up, over_down = _dot(v, up) - bounds[0], _dot(v, down) - bounds[1]
-    tiny = torch.finfo(uu.dtype).tiny
+    tiny, flat = torch.finfo(uu.dtype).tiny, 16 * torch.finfo(uu.dtype).eps
     only_s, only_t = over_up.clamp(min=0.0) / uu.clamp(min=tiny), over_down.clamp(min=0.0) / dd.clamp(min=tiny)
     first = over_down <= ud * only_s  # with s alone the other constraint holds
     second = over_up <= ud * only_t
-    det = (uu * dd - ud * ud).clamp(min=tiny)
+    det = torch.maximum(uu * dd - ud * ud, flat * uu * dd).clamp(min=tiny)  # nearly parallel: cancellation
     s = ((over_up * dd - over_down * ud) / det).clamp(min=0.0)
     t = ((over_down * uu - over_up * ud) / det).clamp(min=0.0)
     zero = torch.zeros_like(s)

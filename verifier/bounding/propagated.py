@@ -63,7 +63,7 @@ class PropagatedDual(FaceDual):
 
     faces: tuple[CutFaces | None, ...]
     layout: Layout
-    share_scale: float = 1.0
+    share_scale: float = 2.0
 
     @classmethod
     def of(cls, sweep: Sweep, objective: Objective, masks: CutMasks) -> PropagatedDual:
