@@ -39,7 +39,7 @@ from verifier.result.result import Result, Setting
 from verifier.result.statistics import Statistics
 from verifier.result.verdict import Reason, Verdict
 from verifier.search.domains import Progress
-from verifier.search.problem import ProblemSearch
+from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.trace import tracing
 
 log = logging.getLogger(__name__)
@@ -175,8 +175,9 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
         witness = _falsify(task, arena, ledger.clock)
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
+    problem = moved(problem, device)
     with ledger.phase("root"):
-        found = _bound(task, moved(problem, device), ledger)
+        found = _bound(task, problem, ledger)
     if found.closed:
         return ledger.conclude(Verdict.UNSAT)
     with ledger.phase("attack"):
@@ -184,7 +185,7 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
     with ledger.phase("search"):
-        return _search(task, moved(problem, device), arena, found, ledger)
+        return _search(task, problem, arena, found, ledger)
 
 
 def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, ledger: Ledger) -> Result:
@@ -202,7 +203,12 @@ def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, led
     falsifier = _falsifier(task) if task.config.falsify.enabled else None
     with tracing(task.trace) as journal:
         whole = ProblemSearch(
-            build_policy(options), build_limits(options), _intermediate(task), falsifier, journal=journal
+            build_policy(options),
+            build_limits(options),
+            _intermediate(task),
+            falsifier,
+            Splitting(options.splitting),
+            journal=journal,
         )
         outcome = whole.run(problem, found, arena, ledger.clock, report)
     report(outcome.progress)
@@ -214,6 +220,7 @@ def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, led
         return ledger.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the limit of domains was reached")
     if outcome.reason is not None:
         return ledger.conclude(Verdict.UNKNOWN, outcome.reason, "floating-point arithmetic could not decide a leaf")
+    ledger.lower_bound = 0.0  # every domain is closed by a bound above zero, but their minimum is not kept
     return ledger.conclude(Verdict.UNSAT)
 
 

@@ -53,7 +53,7 @@ def test_the_candidate_with_the_best_worse_child_wins(seed: int, count: int) -> 
         candidates = [k for k in set(table.asked[d].tolist()) if open_[d, k]]
         if not candidates:
             continue
-        worse = {k: min(table.bounds[d, k].nan_to_num(nan=-math.inf).tolist()) for k in candidates}
+        worse = {k: min(-math.inf if math.isnan(b) else b for b in table.bounds[d, k].tolist()) for k in candidates}
         best = int(scores[d].argmax())
         assert best in candidates
         assert worse[best] == max(worse.values())
@@ -106,10 +106,10 @@ class Watched(FilteredSmart):
         return super().scores(view)
 
 
-@pytest.mark.parametrize("margin", [1e-3, 3.0, -20.0])
+@pytest.mark.parametrize("margin", [1e-3, -3.0, -20.0])
 def test_a_search_splits_where_the_worse_child_is_best(margin: float) -> None:
     """Also far from zero, where all rises are small shares of the way."""
-    root = root_of(random_case("residual", 1, (2,)).problem([margin if margin < 1 else -margin]))
+    root = root_of(random_case("residual", 1, (2,)).problem([margin]))
     brancher = Watched(candidates=99, other_child=0.0)
     space = SignSpace(root, Policy(brancher=brancher, offers=0), Until(), nobody)
     found = space.begin().open
@@ -118,7 +118,7 @@ def test_a_search_splits_where_the_worse_child_is_best(margin: float) -> None:
     worse = brancher.seen[0].probe(everything.unsqueeze(0))[0].amin(dim=1)
     chosen = int(found.scores[0].argmax())
     at = int(torch.nonzero(everything == chosen))
-    assert float(worse.max() - worse[at]) <= 1e-5 * float(worse.max() - worse.min())
+    assert float(worse.max() - worse[at]) <= 1e-3 * float(worse.max() - worse.min())
 
 
 def test_probing_bounds_the_children_that_it_names() -> None:

@@ -199,3 +199,18 @@ def test_what_cannot_be_followed_is_refused(again: Callable[..., Any], options: 
     assert words in outcome.err
     assert outcome.err.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in outcome.err
+
+
+@pytest.mark.slow
+def test_two_batches_of_a_family_agree_with_each_other_and_with_what_is_known(benchmarks: Path, tmp_path: Path) -> None:
+    family = benchmarks / "rl_benchmarks"
+    found = []
+    for name in ("first", "second"):
+        argv = ["batch", str(family), "--out", str(tmp_path / name), "--limit", "40", "--threads", "1", "--jobs", "2"]
+        argv += ["--expected", str(family / "expected.csv"), "-q"]
+        done = subprocess.run([sys.executable, "-m", "verifier", *argv], capture_output=True, text=True, timeout=600)
+        assert (done.returncode, "CONTRADICTION" in done.stdout) == (0, False)
+        with open(tmp_path / name / "results.csv", newline="") as stream:
+            found.append([row[:3] + row[4:5] for row in csv.reader(stream)])
+    assert len(found[0]) == 40
+    assert found[0] == found[1]

@@ -35,11 +35,15 @@ main()
 def test_a_line_says_what_is_known() -> None:
     ledger = Ledger(clock=Clock.begin())
     assert "domains" not in describe(ledger, ledger.clock)
-    ledger.statistics = Statistics(domains=7)
-    ledger.open, ledger.tier, ledger.lower_bound = 3, "big_m", -0.125
+    ledger.tier, ledger.lower_bound = "linear", -0.5
+    with ledger.phase("root"):
+        assert describe(ledger, ledger.clock).split(" | ")[1:] == ["root", "lower bound -0.5", "tier linear"]
+    ledger.statistics = Statistics(domains=8, domains_by_tier={"big_m": 5, "active_set": 2}, leaves_lp=1)
+    ledger.open, ledger.lower_bound = 3, -0.125
     with ledger.phase("search"):
         line = describe(ledger, ledger.clock)
-    assert line.split(" | ")[1:] == ["search", "7 domains done, 3 open", "lower bound -0.125", "tier big_m"]
+    known = ["search", "8 domains done, 3 open", "lower bound -0.125", "big_m 62 %, active_set 25 %"]
+    assert line.split(" | ")[1:] == known
 
 
 def on_a_terminal(*argv: str) -> tuple[str, str]:

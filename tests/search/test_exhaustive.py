@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from falsify import instances
-from search.cases import FAMILIES, Case, decide, random_case
+from search.cases import FAMILIES, Case, decide, random_case, slopes
+from search.test_ladder import Long
 
 from verifier.bounding.ascent import Ascent, Steps
+from verifier.branching.babsr import BaBSR
+from verifier.branching.fsb import FilteredSmart
 from verifier.falsify.base import Falsifier
 from verifier.falsify.pgd import PGD, Descent
-from verifier.search.engine import Policy
+from verifier.search.engine import Limits
+from verifier.search.ladder import Ladder
+from verifier.search.relus import Policy
+from verifier.search.tighten import AfterSplit
 
 GAP = 1e-3
 ATTACK = PGD(Descent(steps=6), samples=16, restarts=4, effort=0.001)
@@ -21,46 +29,63 @@ SHAPES = {
     "mixed": ((2, 3), True, 1),
     "boxes": ((1, 2, 2, 1), True, 2),
 }
-BATCHES = (4, 16, 64, 256)
-ROOT, CHILD = Ascent(20, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02))  # few steps: leaves are reached
+WEAK = slopes(Ascent(20, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02)))  # few steps: leaves are reached
+TWO = (*WEAK.tiers, Long(Ascent(40, Steps(0.2, 0.02)), Ascent(20, Steps(0.1, 0.02))))
+POLICIES = {
+    "intercept": Policy(WEAK, batch=256, fill=64),
+    "babsr": Policy(WEAK, BaBSR(), batch=4, fill=1),
+    "fsb": Policy(WEAK, FilteredSmart(2), batch=16, fill=8),
+    "tightened": Policy(WEAK, tightening=AfterSplit(), batch=64, fill=16),
+    "sometimes tightened": Policy(WEAK, BaBSR(), AfterSplit(every=2), batch=16, fill=4),
+    "two tiers": Policy(Ladder(TWO, (1.05,)), batch=64, fill=8),
+    "two tiers, tightened": Policy(Ladder(TWO, (1.05,)), FilteredSmart(2), AfterSplit(), batch=32, fill=8),
+}
+BEST_FIRST, DEPTH_FIRST = Limits(max_domains=20000), Limits(memory_bytes=1, max_domains=20000)
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-def judge(case: Case, seed: int, falsifier: Falsifier | None) -> None:
+def judge(case: Case, policy: Policy, seed: int, falsifier: Falsifier | None) -> None:
     """Every clause just empty: all is closed.  One of them just not empty: there is a witness, and it is one."""
-    policy = Policy(ROOT, CHILD, batch=BATCHES[seed % len(BATCHES)], max_domains=20000)
-    safe = decide(case.problem([GAP] * len(case.claims)), policy, falsifier, bounded=bool(seed % 2))
+    limits, bounded = DEPTH_FIRST if seed % 3 == 2 else BEST_FIRST, bool(seed % 2)
+    safe = decide(case.problem([GAP] * len(case.claims)), policy, falsifier, limits, bounded=bounded)
     assert safe.witness is None
     assert safe.reason is None
     assert safe.progress.lower == float("inf")
     margins = [GAP] * len(case.claims)
     margins[seed % len(margins)] = -GAP
     problem = case.problem(margins)
-    unsafe = decide(problem, policy, falsifier, bounded=bool(seed % 2))
+    unsafe = decide(problem, policy, falsifier, limits, bounded=bounded)
     assert unsafe.witness is not None
     assert unsafe.reason is None
     box = case.boxes[case.claims[unsafe.witness.clause].box]
     instances.check(problem, unsafe.witness, box[0].tolist(), box[1].tolist())
 
 
-def run(family: str, shape: str, seed: int) -> None:
+def run(family: str, shape: str, seed: int, policy: str, falsifiers: tuple[Falsifier | None, ...]) -> None:
     counts, mixed, boxes = SHAPES[shape]
     case = random_case(family, seed, counts, mixed, boxes)
-    judge(case, seed, None)
-    judge(case, seed, ATTACK)
+    for falsifier in falsifiers:
+        judge(case, POLICIES[policy], seed, falsifier)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_verdicts_are_exact(family: str, shape: str, seed: int) -> None:
-    run(family, shape, seed)
+MEETINGS = [
+    (family, shape, 7 * i + j, policy)
+    for i, (family, shape) in enumerate(itertools.product(FAMILIES, SHAPES))
+    for j, policy in enumerate(POLICIES)
+]
+"""Every policy meets every family and every shape, each time another network."""
+
+
+@pytest.mark.parametrize(("family", "shape", "seed", "policy"), MEETINGS)
+def test_verdicts_are_exact(family: str, shape: str, seed: int, policy: str) -> None:
+    run(family, shape, seed, policy, (None,) if seed % 2 else (ATTACK,))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 120))
+@pytest.mark.parametrize("seed", range(1000, 1010))
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_verdicts_are_exact_on_many(family: str, shape: str, seed: int) -> None:
-    run(family, shape, seed)
+def test_verdicts_are_exact_on_many(family: str, shape: str, policy: str, seed: int) -> None:
+    run(family, shape, seed, policy, (None, ATTACK))

@@ -31,7 +31,9 @@ def exact(case: Case, root: Root, signs: torch.Tensor, clause: int) -> float:
     region = domains_of(root, signs.unsqueeze(0), clause).region()
     bounds = [(low[0].numpy(), high[0].numpy()) for low, high in zip(region.l_hat, region.u_hat, strict=True)]
     claim = case.claims[clause]
-    return oracle.planet_lp_of_max(twin(case.net), case.boxes[claim.box], bounds, claim.A, claim.c + claim.least, claim.B)
+    return oracle.planet_lp_of_max(
+        twin(case.net), case.boxes[claim.box], bounds, claim.A, claim.c + claim.least, claim.B
+    )
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -95,9 +97,7 @@ def test_whatever_the_solver_says_the_bound_is_valid(
 def test_the_leaves_of_a_wedge() -> None:
     problem = instances.problem(wedge(0.25), instances.boxes([[-1]], [[1]]), [(0, [instances.row({0: 1}, -1)])])
     root = root_of(problem)
-    found = {
-        tuple(signs.tolist()): solve(root, signs, 0) for signs in patterns(2)
-    }  # x_hat = (x - 1/4, 1/4 - x)
+    found = {tuple(signs.tolist()): solve(root, signs, 0) for signs in patterns(2)}  # x_hat = (x - 1/4, 1/4 - x)
     assert found[1, -1].lower == pytest.approx(1.0, abs=1e-9)
     assert found[-1, 1].lower == pytest.approx(1.0, abs=1e-9)
     for agree in ((1, 1), (-1, -1)):  # both signs at once: only x = 1/4, where y = 0

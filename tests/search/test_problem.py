@@ -10,8 +10,8 @@ from falsify import instances
 from search.cases import decide, grow, ignore, random_case, root_of, unbounded
 from search.test_relus import narrow, wedge
 
-from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.base import Until
+from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.clock import Clock
 from verifier.property.canonical import Problem
 from verifier.result.verdict import Reason

@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,7 +96,6 @@ def _supervisor(launch: Launch) -> Supervisor:
 
 
 def _reply(ray: Any, reference: Any, job: Job) -> Reply:
-    began = time.monotonic()
     try:
         reply: Reply = ray.get(reference)
         return reply
@@ -107,7 +105,7 @@ def _reply(ray: Any, reference: Any, job: Job) -> Reply:
             cause = WorkerLost(f"the process of Ray was lost ({type(error).__name__})")
         if not isinstance(cause, WorkerLost):  # no worker can be started there: so it will be for all
             raise cause from error
-        return lost(job, cause, time.monotonic() - began)
+        return lost(job, cause, 0.0)
 
 
 @contextlib.contextmanager

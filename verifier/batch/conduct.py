@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to decide, and how."""
+    """What to decide, and how.  `workers` is the number of those that tell what they are doing."""
 
     instances: tuple[Instance, ...]
     terms: Terms
     engine: Engine
-    jobs: int = 1
+    workers: int = 0
     quiet: bool = False
 
 
@@ -42,10 +42,10 @@ class Verdicts:
 
     @property
     def exit_code(self) -> int:
-        """1 if something is wrong, 3 if the batch was interrupted before it was done."""
-        if any(finding.fails for finding in self.findings):
-            return 1
-        return 3 if self.interrupted else 0
+        """3 if the batch was interrupted before it was done, else 1 if something is wrong."""
+        if self.interrupted:
+            return 3
+        return int(any(finding.fails for finding in self.findings))
 
 
 def conduct(plan: Plan, store: Store, demands: Demands) -> Verdicts:
@@ -79,7 +79,7 @@ def _run(plan: Plan, store: Store) -> None:
     if done and not plan.quiet:
         print(f"{done} of {len(plan.instances)} instances are done already", file=sys.stderr)
     if left.todo:
-        with display(len(plan.instances), done, plan.jobs, plan.quiet) as observer:
+        with display(len(plan.instances), done, plan.workers, plan.quiet) as observer:
             _decide(plan, left.todo, store, observer)
 
 

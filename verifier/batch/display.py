@@ -90,7 +90,7 @@ class Live(Observer):
             while not self._stop.wait(INTERVAL):
                 counts = dict(self._counts)
                 bar.set_postfix_str(", ".join(f"{n} {verdict.value}" for verdict, n in counts.items()), refresh=False)
-                bar.update(self._done - bar.n)
+                bar.n = self._done
                 bar.refresh()
                 for slot, line in enumerate(lines):
                     line.set_description_str(self._describe(slot))

@@ -103,7 +103,7 @@ class Process:
         if code < 0:
             with contextlib.suppress(ValueError):
                 how = signal.Signals(-code).name
-        words = "" if code == -signal.SIGKILL else self._last_words()  # nobody speaks before that one
+        words = "" if how == "SIGKILL" else self._last_words()  # nobody speaks before that one
         for stream in (self._popen.stdin, self._popen.stdout, self._log):
             if stream is not None:
                 with contextlib.suppress(OSError):

@@ -51,7 +51,7 @@ def main(warm_up: Callable[[], Solve] | None = None) -> None:
     solve = (warm_up or _warm_up)()
     gc.collect()
     gc.freeze()  # what is loaded by now stays; later collections need not look at it
-    replies.write(READY)
+    _say(replies, READY)
     while True:
         job = msgspec.json.decode(requests.get(), type=Job)
         _forget_peak()
@@ -92,7 +92,7 @@ class Desk:
                 return False
             self._given = True
             message = Message(msgspec.Raw(result.as_json().encode()), leaving)
-            self._replies.write(msgspec.json.encode(message) + b"\n")
+            _say(self._replies, msgspec.json.encode(message) + b"\n")
             return True
 
 
@@ -117,7 +117,12 @@ def _own_stdout() -> BinaryIO:
     sys.stdout.flush()
     private = os.dup(1)
     os.dup2(2, 1)
-    return os.fdopen(private, "wb", buffering=0)  # a line is out when `write` returns
+    return os.fdopen(private, "wb")
+
+
+def _say(replies: BinaryIO, line: bytes) -> None:
+    replies.write(line)
+    replies.flush()
 
 
 def _listen(requests: queue.SimpleQueue[bytes]) -> None:

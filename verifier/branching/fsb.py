@@ -35,8 +35,10 @@ class FilteredSmart(Brancher):
         parent = view.trace.lower[:, :1].clamp(max=-torch.finfo(base.dtype).tiny).unsqueeze(-1)
         rise = ((children - parent) / -parent).clamp(-1.0, 1.0)
         worse, better = rise.amin(dim=-1), rise.amax(dim=-1)
-        merit = 2.0 + worse + self.other_child * better  # in (0, 4): above all scores that are no candidates
+        merit = worse + self.other_child * better
+        # Places count, not values: a search keeps scores in half precision, and rises may be small shares.
+        place = 1.0 + merit.argsort(dim=1).argsort(dim=1).to(base.dtype) / merit.shape[1]
         low = base / (1 + base.amax(dim=1, keepdim=True).clamp(min=0)) * 0.1
         found = torch.where(base >= 0, low, -1.0)
-        found = found.scatter_reduce(1, candidates, merit, "amax")
+        found = found.scatter_reduce(1, candidates, place, "amax")  # above all that are no candidates
         return torch.where(base >= 0, found, -1.0)

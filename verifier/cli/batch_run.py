@@ -8,7 +8,7 @@ from typing import Any
 
 from verifier.batch import machine
 from verifier.batch.conduct import Plan, Verdicts, conduct
-from verifier.batch.engine import Engine, LocalEngine
+from verifier.batch.engine import LocalEngine
 from verifier.batch.instances import Instance, read_expected, read_instances, select
 from verifier.batch.judge import Demands, Require
 from verifier.batch.junit import junit
@@ -63,15 +63,14 @@ def _plan(options: dict[str, Any], common: Common, instances: tuple[Instance, ..
     threads = common.threads or machine.threads_each(jobs)
     memory = options["memory"] * 10**6 if options["memory"] else machine.memory_each(jobs)
     launch = Launch(threads, memory, common.verbose)
-    engine: Engine = LocalEngine(jobs, launch)
+    terms = Terms(common.config, common.device, threads, common.seed, words)
     if options["engine"] == "ray":
         from verifier.batch.cluster import RayEngine
 
-        engine = RayEngine(options["address"], jobs * threads, launch)
-    elif options["address"] is not None:
+        return Plan(instances, terms, RayEngine(options["address"], jobs * threads, launch), quiet=common.quiet)
+    if options["address"] is not None:
         raise InputError("--address is that of a Ray cluster: add --engine ray")
-    terms = Terms(common.config, common.device, threads, common.seed, words)
-    return Plan(instances, terms, engine, jobs, common.quiet)
+    return Plan(instances, terms, LocalEngine(jobs, launch), jobs, common.quiet)
 
 
 def _words(config: str, overrides: tuple[str, ...]) -> tuple[str, ...]:

@@ -120,11 +120,9 @@ def deciding(network: str, prop: str, trace: str | None = None) -> Callable[[Com
     """The work of `verify NET PROP`; the search tree goes to the file `trace`."""
 
     def work(options: Common, ledger: Ledger) -> Result:
-        from dataclasses import replace
-
         from verifier import run
 
-        return run.decide(replace(_task(options, network, prop), trace=trace), ledger)
+        return run.decide(_task(options, network, prop, trace), ledger)
 
     return work
 
@@ -140,7 +138,7 @@ def attacking(network: str, prop: str) -> Callable[[Common, Ledger], Result]:
     return work
 
 
-def _task(options: Common, network: str, prop: str) -> Any:
+def _task(options: Common, network: str, prop: str, trace: str | None = None) -> Any:
     from verifier.run import Task, from_files
 
-    return Task(from_files(network, prop), options.config, options.device, options.threads, options.seed)
+    return Task(from_files(network, prop), options.config, options.device, options.threads, options.seed, trace)

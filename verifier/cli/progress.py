@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from verifier.clock import Clock
 from verifier.result.ledger import Ledger
@@ -48,6 +48,13 @@ def describe(ledger: Ledger, clock: Clock) -> str:
         parts.append(f"{done} domains done, {ledger.open} open")
     if ledger.lower_bound is not None:
         parts.append(f"lower bound {ledger.lower_bound:.4g}")
-    if ledger.tier is not None:
+    if done:
+        parts.append(shares(ledger.statistics.domains_by_tier, done))
+    elif ledger.tier is not None:
         parts.append(f"tier {ledger.tier}")
     return " | ".join(parts)
+
+
+def shares(tiers: Mapping[str, int], total: int) -> str:
+    """How the domains are spread over the tiers; what is left were exact leaves."""
+    return ", ".join(f"{name} {100 * count / total:.0f} %" for name, count in tiers.items())

@@ -178,8 +178,10 @@ class Tighten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Branch and bound over the signs of ReLUs."""
+    """Branch and bound."""
 
+    # What is split: signs of ReLUs, or the input box; auto: the box where few inputs move, in a race with signs.
+    splitting: Literal["auto", "relus", "inputs"] = "auto"
     tiers: tuple[Tier, ...] = (SlopeTier(),)  # from cheap to tight; hard subtrees go up
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
     cost_ratios: tuple[Effort, ...] | None = None

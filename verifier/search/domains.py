@@ -127,13 +127,15 @@ class Space(ABC, Generic[DomainsT]):
 class Progress:
     """How far a search is: counters, the domains that wait, and the worst bound among all that is not closed.
 
-    `lower` is what the search knows in float32; +inf says that everything is closed.
+    `lower` is what the search knows in float32; +inf says that everything is closed.  `left` is the share of the tree
+    that waits, if every split halves a domain.
     """
 
     counts: Counts = Counts()
     open: int = 0
     max_open: int = 0
     lower: float = float("inf")
+    left: float = 0.0
 
     @property
     def domains(self) -> int:
@@ -146,6 +148,7 @@ class Progress:
             other.open,
             max(self.max_open, other.max_open),
             min(self.lower, other.lower),
+            other.left,
         )
 
     def waiting(self, lower: float) -> Progress:

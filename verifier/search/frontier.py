@@ -33,6 +33,12 @@ class Frontier(Generic[DomainsT]):
         """The worst bound of all that wait; +inf if nothing does."""
         return float(self._rank.min()) if self.open else float("inf")
 
+    def share(self) -> float:
+        """How much of the tree waits: a root counts 1, and every split halves a domain."""
+        if self._store is None:
+            return 0.0
+        return float(torch.exp2(-self._store.depth[self._rank < torch.inf].float()).sum())
+
     def push(self, domains: DomainsT) -> None:
         if not len(domains):
             return

@@ -1,9 +1,11 @@
-"""A whole problem: the boxes that the root bounds left open, searched together as one tree."""
+"""A whole problem: what the root bounds left open, searched as one tree, by signs of ReLUs or by boxes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
 
 import torch
 
@@ -17,8 +19,11 @@ from verifier.property.canonical import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.domains import Offer, Outcome, Progress, outweighed
-from verifier.search.engine import Limits, Report, search
+from verifier.search.engine import Hunt, Limits, Report, advance, hunt, search
+from verifier.search.inputs.choice import prefers_inputs
+from verifier.search.inputs.space import InputOptions, InputSpace
 from verifier.search.journal import Journal
+from verifier.search.race import race
 from verifier.search.relus import Policy, SignSpace
 from verifier.search.root import Root
 from verifier.shapes import Float, Int, Tensor
@@ -28,6 +33,14 @@ OFFER_SECONDS = 0.5
 
 Members = tuple[int, tuple[int, ...]]
 """A box and those of its clauses that are open."""
+
+
+class Splitting(Enum):
+    """What domains are."""
+
+    AUTO = "auto"  # boxes where few inputs move, in a race with signs; else signs
+    RELUS = "relus"
+    INPUTS = "inputs"
 
 
 @dataclass(frozen=True)
@@ -42,40 +55,52 @@ class ProblemSearch:
     limits: Limits = field(default_factory=Limits)
     intermediate: GroupBounds = field(default_factory=RootBounds)
     falsifier: Falsifier | None = None
+    splitting: Splitting = Splitting.AUTO
+    inputs: InputOptions = field(default_factory=InputOptions)
     root_bytes: int = 2**28
     journal: Journal = field(default_factory=Journal)
 
+    def by_inputs(self, problem: Problem) -> bool:
+        """Whether boxes of the input are cut, at least at first."""
+        if self.splitting is Splitting.AUTO:
+            return prefers_inputs(problem)
+        return self.splitting is Splitting.INPUTS
+
     def run(self, problem: Problem, found: ClauseBounds, arena: Arena, clock: Clock, report: Report) -> Outcome:
         """Decide all clauses that `found` has not closed.  `report` hears the totals after each batch."""
-        done, doubt, until = Progress(), None, Until(clock)
-        offer = offering(self.falsifier, arena, clock)
         waiting = open_clauses(problem, found)
-        together = max(1, self.root_bytes // (24 * (problem.network.relus + problem.network.n_in)))
-        while waiting:
-            now, waiting = waiting[:together], waiting[together:]
-            later = done.waiting(_worst(found, waiting))
-            if clock.expired() or self.limits.reached(done.counts):
-                reason = Reason.TIMEOUT if clock.expired() else Reason.LIMIT
-                return Outcome(None, reason, later.waiting(_worst(found, now)))
-            regions = [self._region(problem, found, box, until) for box, _ in now]
-            root = Root.of(problem, regions, [clauses for _, clauses in now]).knowing(found.lower)
-            space = SignSpace(root, self.policy, until, offer, self.journal)
-            outcome = search(space, self._rest(done), until, _after(later, report))
-            done = done + outcome.progress
-            if outcome.witness is not None:
+        if not waiting:
+            return Outcome(None, None, Progress())
+        task = _Task(self, problem, found, Until(clock), offering(self.falsifier, arena, clock))
+        groups = [waiting[i : i + self._together(problem)] for i in range(0, len(waiting), self._together(problem))]
+        if not self.by_inputs(problem):
+            return self._one_after_the_other(task, groups, report)
+        cut = partial(task.boxes, waiting)
+        if self.splitting is Splitting.INPUTS or len(groups) > 1:
+            return race([cut], task.until, report)
+        return race([cut, partial(task.signs, waiting, self.limits)], task.until, report)
+
+    def _one_after_the_other(self, task: _Task, groups: list[list[Members]], report: Report) -> Outcome:
+        """Groups of boxes by the signs of their ReLUs."""
+        done, doubt = Progress(), None
+        for i, group in enumerate(groups):
+            later = done.waiting(_worst(task.found, groups[i + 1 :]))
+            if task.until.expired() or self.limits.reached(done.counts):
+                reason = Reason.TIMEOUT if task.until.expired() else Reason.LIMIT
+                return Outcome(None, reason, later.waiting(_worst(task.found, [group])))
+            progress, outcome = advance(task.signs(group, self._rest(done)), task.until, _after(later, report))
+            done = done + progress
+            if outcome is not None and outcome.witness is not None:
                 return Outcome(outcome.witness, None, done)
-            if outcome.reason in (Reason.TIMEOUT, Reason.LIMIT):
-                return Outcome(None, outcome.reason, later + outcome.progress)
-            doubt = outweighed(doubt, outcome.reason)
+            reason = Reason.TIMEOUT if outcome is None else outcome.reason
+            if reason in (Reason.TIMEOUT, Reason.LIMIT):
+                return Outcome(None, reason, later + progress)
+            doubt = outweighed(doubt, reason)
         return Outcome(None, doubt, done)
 
-    def _region(self, problem: Problem, found: ClauseBounds, box: int, until: Until) -> Region:
-        """The bounds of a box, unless they are known already."""
-        region = found.regions.get(box)
-        if region is not None:
-            return region
-        sides = problem.lower[box : box + 1], problem.upper[box : box + 1]
-        return self.intermediate.region(problem.network, *sides, until)
+    def _together(self, problem: Problem) -> int:
+        """How many boxes are searched together."""
+        return max(1, self.root_bytes // (24 * (problem.network.relus + problem.network.n_in)))
 
     def _rest(self, done: Progress) -> Limits:
         """What is left of the limits."""
@@ -85,6 +110,47 @@ class ProblemSearch:
             max_domains=None if domains is None else domains - done.domains,
             max_batches=None if batches is None else batches - done.counts.batches,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """A search at work on one problem."""
+
+    options: ProblemSearch
+    problem: Problem
+    found: ClauseBounds
+    until: Until
+    offer: Offer
+
+    def signs(self, boxes: list[Members], limits: Limits) -> Hunt:
+        """By the signs of ReLUs."""
+        regions = [self._region(box) for box, _ in boxes]
+        root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
+        space = SignSpace(root, self.options.policy, self.until, self.offer, self.options.journal)
+        return hunt(space, limits)
+
+    def boxes(self, boxes: list[Members]) -> Hunt:
+        """By boxes of the input."""
+        clauses = [clause for _, some in boxes for clause in some]
+        space = InputSpace(self.problem, clauses, self.offer, self.until, self._finish, self.options.inputs)
+        return hunt(space, self.options.limits)
+
+    def _finish(self, lower: Float[Tensor, " n0"], upper: Float[Tensor, " n0"], clauses: tuple[int, ...]) -> Outcome:
+        """Decide a small box by the signs of its few ambiguous ReLUs."""
+        region = self.options.intermediate.region(
+            self.problem.network, lower.unsqueeze(0), upper.unsqueeze(0), self.until
+        )
+        root = Root.of(self.problem, [region], [clauses])
+        space = SignSpace(root, self.options.policy, self.until, self.offer)
+        return search(space, self.options.limits, self.until)
+
+    def _region(self, box: int) -> Region:
+        """The bounds of a box, unless they are known already."""
+        region = self.found.regions.get(box)
+        if region is not None:
+            return region
+        sides = self.problem.lower[box : box + 1], self.problem.upper[box : box + 1]
+        return self.options.intermediate.region(self.problem.network, *sides, self.until)
 
 
 def offering(falsifier: Falsifier | None, arena: Arena, clock: Clock) -> Offer:
@@ -106,9 +172,10 @@ def open_clauses(problem: Problem, found: ClauseBounds) -> list[Members]:
     return [(box, clauses) for box, clauses in members if clauses]
 
 
-def _worst(found: ClauseBounds, boxes: list[Members]) -> float:
+def _worst(found: ClauseBounds, groups: list[list[Members]]) -> float:
     """What is known of boxes whose search has not begun."""
-    return min((float(found.lower[k]) for _, clauses in boxes for k in clauses), default=float("inf"))
+    clauses = [k for group in groups for _, some in group for k in some]
+    return min((float(found.lower[k]) for k in clauses), default=float("inf"))
 
 
 def _after(done: Progress, report: Callable[[Progress], None]) -> Callable[[Progress], None]:

@@ -1,0 +1,62 @@
+"""Boxes as subproblems, and how they are cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from verifier.search.domains import Domains, cat
+from verifier.shapes import Bool, Float, Int, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class BoxDomains(Domains):
+    """Parts of root boxes.  One box serves all clauses of its root: `pending` marks those that are not closed in it.
+
+    `clause` is the worst of them; `gains` says what a cut across each input is worth, 0 where the input cannot be cut;
+    `kinks` counts the ambiguous neurons.
+    """
+
+    root: Int[Tensor, " D"]
+    pending: Bool[Tensor, "D C"]
+    low: Float[Tensor, "D n0"]
+    high: Float[Tensor, "D n0"]
+    gains: Float[Tensor, "D n0"]
+    kinks: Int[Tensor, " D"]
+
+
+def halved(boxes: BoxDomains) -> BoxDomains:
+    """Both halves of every box, across the input with the largest gain.
+
+    Guarantee: the halves share the cut, so they cover the box.  The gain of the cut input is halved in them.
+    Require: every box can be cut somewhere.
+    """
+    axis = boxes.gains.argmax(dim=1, keepdim=True)
+    cut = middle(boxes.low, boxes.high).gather(1, axis)
+    gains = boxes.gains.scatter(1, axis, boxes.gains.gather(1, axis) / 2)
+    common = (boxes.number, boxes.clause, boxes.lower, boxes.depth + 1, boxes.tier, boxes.root, boxes.pending)
+    below = BoxDomains(*common, boxes.low, boxes.high.scatter(1, axis, cut), gains, boxes.kinks)
+    above = BoxDomains(*common, boxes.low.scatter(1, axis, cut), boxes.high, gains, boxes.kinks)
+    return cat([below, above])
+
+
+def split(boxes: BoxDomains, wanted: int) -> BoxDomains:
+    """Halve every box, and go on until there are at least `wanted` boxes or some box has no input left to cut."""
+    boxes = halved(boxes)
+    while 0 < len(boxes) < wanted and bool(divisible(boxes).all()):
+        boxes = halved(boxes)
+    return boxes
+
+
+def divisible(boxes: BoxDomains) -> Bool[Tensor, " D"]:
+    """Which boxes can be cut across the input of the largest gain."""
+    axis = boxes.gains.argmax(dim=1, keepdim=True)
+    low, high = boxes.low.gather(1, axis), boxes.high.gather(1, axis)
+    cut = middle(low, high)
+    return ((low < cut) & (cut < high)).squeeze(1)
+
+
+def middle(low: Float[Tensor, "D n"], high: Float[Tensor, "D n"]) -> Float[Tensor, "D n"]:
+    """Between the ends, whatever their size."""
+    return low / 2 + high / 2

@@ -1,0 +1,93 @@
+"""Linear functions of the input below the rows of each box: what closes boxes, and what clips them.
+
+One backward sweep in float64 through the relaxed ReLUs, with CROWN's faces.  It differs from a sweep that only bounds
+in what it keeps: the linear function itself, and the coefficients of all neurons, which tell where its gap comes from.
+
+requires:   valid bounds of all groups
+guarantees: slope . x + offset <= objective(x) for every x of the box, all rounding errors included
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from verifier.bounding.base import Objective, Region, widest
+from verifier.bounding.rounding import MARGIN, UNDERFLOW, layer_slack, round_up, source_magnitude
+from verifier.bounding.sweep import dot
+from verifier.network.network import Network
+from verifier.operators import gamma
+from verifier.shapes import Float, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Faces:
+    """The relaxation of one group: lower x_hat <= x <= upper x_hat + intercept where x_hat keeps its bounds."""
+
+    lower: Float[Tensor, "D 1 n"]
+    upper: Float[Tensor, "D 1 n"]
+    intercept: Float[Tensor, "D n"]
+
+    @classmethod
+    def of(cls, low: Float[Tensor, "D n"], high: Float[Tensor, "D n"]) -> Faces:
+        kinked = ~((low >= 0) | (high <= 0))  # NaN counts as ambiguous, and spoils the bound
+        stable = (low >= 0).to(low.dtype)
+        upper = torch.where(kinked, round_up(high / (high - low)), stable)
+        lower = torch.where(kinked, (high > -low).to(low.dtype), stable)
+        intercept = torch.where(kinked, -upper * low, 0.0)
+        return cls(lower.unsqueeze(1), upper.unsqueeze(1), intercept)
+
+
+@dataclass(frozen=True, eq=False)
+class Planes:
+    """A linear function below each objective, its least value over the box, and the coefficients on its way."""
+
+    slope: Float[Tensor, "D S n0"]
+    offset: Float[Tensor, "D S"]
+    lower: Float[Tensor, "D S"]
+    coefficients: tuple[Float[Tensor, "D S _"] | None, ...]  # of x[k], None where nobody reads the group
+
+    def minimiser(self, lower: Float[Tensor, "D n0"], upper: Float[Tensor, "D n0"]) -> Float[Tensor, "D S n0"]:
+        """The corner of the box where the function is least."""
+        return torch.where(self.slope >= 0, lower.unsqueeze(1), upper.unsqueeze(1))
+
+
+def planes_below(net: Network, region: Region, objective: Objective, error: Float[Tensor, "D S"]) -> Planes:
+    """Sweep back from the output.  `error`: what rounding has already cost the objective."""
+    faces = [Faces.of(low, high) for low, high in zip(region.l_hat, region.u_hat, strict=True)]
+    length = widest(net, len(net.layers)) + len(net.layers)
+    lam: list[Tensor | None] = [objective.inputs, *[None] * len(faces)]
+    mu = objective.coefficients
+    value = objective.constant if objective.constant is not None else mu.new_zeros(mu.shape[:2])
+    summed = value.abs()
+    if objective.inputs is not None:  # may cancel against the layers' part, so it is priced on its own
+        error = error + gamma(MARGIN) * dot(objective.inputs.abs(), source_magnitude(region, 0))
+    for k in range(len(net.layers), 0, -1):
+        layer, coefficients = net.layers[k - 1], lam[k] if k <= len(faces) else None
+        if k <= len(faces):
+            if coefficients is None:
+                continue
+            face = faces[k - 1]
+            offset = dot(coefficients.clamp(max=0), face.intercept)
+            value, summed = value + offset, summed - offset
+            mu = coefficients * torch.where(coefficients >= 0, face.lower, face.upper)
+        value = value + mu @ layer.bias
+        error = error + dot(mu.abs(), layer_slack(layer, region, length))
+        for source, term in layer.terms:
+            part, known = term.transpose(mu), lam[source]
+            lam[source] = part if known is None else known + part
+    slope = lam[0] if lam[0] is not None else region.lower.new_zeros(*value.shape, net.n_in)
+    return _finished(region, slope, (value, summed, error), length, lam[1:])
+
+
+def _finished(
+    region: Region, slope: Tensor, totals: tuple[Tensor, Tensor, Tensor], length: int, seen: Sequence[Tensor | None]
+) -> Planes:
+    """Subtract the error, and minimise over the box."""
+    value, summed, error = totals
+    summed = summed + dot(slope.abs(), source_magnitude(region, 0))
+    error = round_up(error + gamma(length + MARGIN) * summed, MARGIN) + UNDERFLOW
+    least = torch.minimum(slope * region.lower.unsqueeze(1), slope * region.upper.unsqueeze(1)).sum(dim=-1)
+    return Planes(slope, value - error, value + least - error, tuple(seen))

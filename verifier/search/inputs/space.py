@@ -1,0 +1,187 @@
+"""Branch and bound over boxes of the input.
+
+Domains are boxes; a batch of them is cut, bounded, closed, clipped, and what is left goes back to the engine.  A box
+that cutting no longer helps is handed over to `finish`, which decides it in another way: by the signs of its few
+ambiguous neurons, or by a linear program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import torch
+
+from verifier.bounding.base import Until
+from verifier.property.canonical import Problem
+from verifier.result.verdict import Reason
+from verifier.search.domains import Counts, Offer, Outcome, Progress, Space, Step, cat, outweighed
+from verifier.search.inputs.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds
+from verifier.search.inputs.boxes import BoxDomains, divisible, middle, split
+from verifier.search.inputs.candidates import Candidates
+from verifier.search.inputs.clip import clipped
+from verifier.search.inputs.table import Table
+from verifier.shapes import Float, Int, Tensor
+
+Finish = Callable[[Tensor, Tensor, tuple[int, ...]], Outcome]
+"""Decides clauses (numbers of the property) on one box, given by its ends [n0]."""
+
+NAMES = {SINGLE: "boxes", DOUBLE: "boxes_float64"}
+
+ROUGH = 0.25
+"""Where rounding in float32 may have cost more than this share of the missing bound, children get float64."""
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """How boxes are searched."""
+
+    batch: int = 2048  # boxes that are cut at a time
+    least_children: int = 32  # fewer are not worth a batch: boxes are cut several times
+    weight_steps: int = 15  # of the ascent over combinations of rows
+    few_kinks: int = 8  # a box with no more ambiguous neurons may be finished in another way
+    patience: int = 40  # cuts that it must have seen before that
+    chunk_bytes: int = 4 * 2**20  # of one tensor of the zonotope: what a cache holds
+    offers: int = 8  # points per batch that the falsifier may get
+
+
+class InputSpace(Space[BoxDomains]):
+    """The clauses of a problem that are to be searched, by boxes of the input.
+
+    requires:   a problem in float64, and the numbers of its clauses that are open
+    guarantees: that of `Space`
+    """
+
+    def __init__(  # noqa: PLR0913 (the problem, and what the search may use)
+        self,
+        problem: Problem,
+        clauses: Sequence[int],
+        offer: Offer,
+        until: Until,
+        finish: Finish | None = None,
+        options: InputOptions | None = None,
+    ) -> None:
+        net = problem.network
+        self.options = options or InputOptions()
+        self._until, self._finish, self._net = until, finish, net
+        self._table = Table.of(problem, clauses)
+        single = net.to(dtype=torch.float32)
+        self._bounder = BoxBounder(net, single, self._table, self.options.weight_steps)
+        self._candidates = Candidates(single, self._table, offer, self.options.offers)
+        self._made = 0
+
+    @property
+    def parents(self) -> int:
+        return self.options.batch
+
+    def begin(self) -> Step[BoxDomains]:
+        table = self._table
+        boxes, device = len(table.lower), table.lower.device
+
+        def same(value: float, dtype: torch.dtype) -> Tensor:
+            return torch.full((boxes,), value, dtype=dtype, device=device)
+
+        return self._bounded(
+            BoxDomains(
+                number=same(0, torch.long),
+                clause=table.number.amax(dim=1),
+                lower=same(-torch.inf, torch.float64),
+                depth=same(0, torch.int32),
+                tier=same(SINGLE, torch.int8),
+                root=torch.arange(boxes, device=device),
+                pending=table.number >= 0,
+                low=table.lower,
+                high=table.upper,
+                gains=torch.zeros_like(table.lower, dtype=torch.float32),
+                kinks=same(self._net.relus, torch.int32),
+            )
+        )
+
+    def expand(self, parents: BoxDomains) -> Step[BoxDomains]:
+        return self._bounded(split(parents, self.options.least_children))
+
+    def _bounded(self, boxes: BoxDomains) -> Step[BoxDomains]:
+        """Bound boxes, chunk by chunk, and keep what is open."""
+        begun = perf_counter()
+        boxes = self._numbered(boxes.select(boxes.kinks.argsort()))
+        judged = [self._judged(part, self._bounder.bound(part)) for part in self._chunks(boxes)]
+        left, corners = cat([kept for kept, _ in judged]), torch.cat([x for _, x in judged])
+        counts = Counts({NAMES[int(boxes.tier[0])]: len(boxes)}, batches=1, seconds=perf_counter() - begun)
+        witness = self._candidates.tried(left, corners)
+        if witness is not None:
+            return Step(left, counts, witness)
+        return self._handed_over(left, counts)
+
+    def _numbered(self, boxes: BoxDomains) -> BoxDomains:
+        first, self._made = self._made, self._made + len(boxes)
+        return replace(boxes, number=torch.arange(first, self._made, device=boxes.low.device))
+
+    def _chunks(self, boxes: BoxDomains) -> list[BoxDomains]:
+        """Parts of similar boxes whose zonotopes fit into the cache, judged by what their parents needed."""
+        widest = max([self._net.n_in, *(group.size for group in self._net.groups)])
+        symbols = boxes.kinks.long() + self._net.n_in
+        budget = max(1, self.options.chunk_bytes // (4 * widest))
+        # Boxes come sorted: cutting where the running sum passes a multiple of the budget keeps chunks below it.
+        return [boxes.select(part) for part in _runs((symbols.cumsum(0) - symbols) // budget)]
+
+    def _judged(self, boxes: BoxDomains, found: BoxBounds) -> tuple[BoxDomains, Float[Tensor, "D n0"]]:
+        """The boxes that stay open, clipped, and the corner of each where its plane is least."""
+        pending = boxes.pending & ~(found.lower > 0)
+        sides = clipped((boxes.low, boxes.high), found.slope, found.offset, found.owner & pending.unsqueeze(-1))
+        kept = torch.nonzero((pending.any(dim=1) & (sides[0] <= sides[1]).all(dim=1))).flatten()
+        before, low, high, pending = boxes.select(kept), sides[0][kept], sides[1][kept], pending[kept]
+        lower, worst = torch.where(pending, found.lower[kept], torch.inf).min(dim=1)
+        rough = (before.tier == DOUBLE) | (found.doubt[kept] > ROUGH * lower.abs())
+        left = replace(
+            before,
+            clause=self._table.number[before.root, worst],
+            lower=lower,
+            tier=torch.where(rough, DOUBLE, SINGLE).to(torch.int8),
+            pending=pending,
+            low=low,
+            high=high,
+            gains=_gains(found.gains[kept], before, low, high),
+            kinks=found.kinks[kept].to(torch.int32),
+        )
+        return left, torch.where(found.slope[kept, worst] >= 0, low, high)
+
+    def _handed_over(self, left: BoxDomains, counts: Counts) -> Step[BoxDomains]:
+        """Let `finish` decide the boxes that cutting does not help; the others stay open."""
+        whole = ~divisible(left)
+        stuck = whole
+        if self._finish is not None:
+            few = (left.kinks <= self.options.few_kinks) & (left.depth >= self.options.patience)
+            stuck = whole | few
+        doubt: Reason | None = None
+        undecided = float("inf")
+        for place in torch.nonzero(stuck).flatten().tolist():
+            if self._until.expired():
+                return Step(left, counts, None, outweighed(doubt, Reason.TIMEOUT), undecided)
+            outcome = self._decided(left, place)
+            counts = counts + outcome.progress.counts
+            if outcome.witness is not None:
+                return Step(left, counts, outcome.witness)
+            if outcome.reason is not None:
+                doubt, undecided = outweighed(doubt, outcome.reason), min(undecided, float(left.lower[place]))
+        return Step(left.select(~stuck), counts, None, doubt, undecided)
+
+    def _decided(self, left: BoxDomains, place: int) -> Outcome:
+        if self._finish is None:
+            return Outcome(None, Reason.NUMERICS, Progress())
+        numbers = self._table.number[left.root[place]][left.pending[place]]
+        return self._finish(left.low[place], left.high[place], tuple(numbers.tolist()))
+
+
+def _gains(gains: Tensor, before: BoxDomains, low: Tensor, high: Tensor) -> Float[Tensor, "D n0"]:
+    """The gains of cuts after clipping: in proportion to the width, and zero where no float lies between the ends."""
+    width, cut = before.high - before.low, middle(low, high)
+    gains = gains * torch.where(width > 0, (high - low) / width, 0.0)
+    least = torch.finfo(torch.float32).tiny
+    return torch.where((low < cut) & (cut < high), gains.nan_to_num().clamp(min=least), 0.0).to(torch.float32)
+
+
+def _runs(keys: Int[Tensor, " D"]) -> list[Int[Tensor, " _"]]:
+    """The positions of equal keys, given in order."""
+    counts = keys.unique_consecutive(return_counts=True)[1]
+    return list(torch.arange(len(keys), device=keys.device).split(counts.tolist()))
