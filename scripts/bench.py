@@ -27,7 +27,8 @@ from verifier.bounding.big_m import BigM, Start
 from verifier.bounding.intermediate import Intermediate, RootBounds
 from verifier.bounding.lagrangian import Lagrangian
 from verifier.bounding.linear import Linear
-from verifier.bounding.oracle import Average, Masks, Oracle
+from verifier.bounding.oracle import Average, Masks, Oracle, Threshold, find_masks
+from verifier.bounding.propagated_dual import PropagatedDual
 from verifier.bounding.saddle import Caps, Saddle, blend, row_geometries
 from verifier.bounding.saddle_point import SaddlePoint
 from verifier.bounding.sweep import Sweep
@@ -38,6 +39,7 @@ from verifier.property.vnnlib import load_property
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "benchmarks"
+CUTS: tuple[tuple[Threshold, ...], ...] = ((0.5,), (0.4, 0.6), (0.3, 0.5, 0.7), (None,))
 STEPS = Steps(1e-3, 1e-4)
 
 
@@ -109,12 +111,22 @@ def loops(case: Case) -> dict[str, Callable[[], None]]:
     average = Average(torch.arange(case.batch))
     at = plain.evaluate(start)
     average.add(plain.primal(at)[0], at.z)
+    for thresholds in CUTS:
+        bent = PropagatedDual.of(sweep, case.objective, find_masks(slopes, average, thresholds))
+        point = bent.start()
+        point[..., slopes.variables :] = 0.3  # as if some weight were on every cut
+        bent.project(point)
+        found[f"propagated, {_named(thresholds)}"] = _iteration(bent, point)
     for masks in Masks:
         dual = plain.with_cuts(Oracle.of(sweep, masks, 0.5).cuts(average))
         wide = torch.nn.functional.pad(start, (0, dual.variables - start.shape[-1]))
         found[f"active_set, 1 mask ({masks.value})"] = _iteration(dual, wide)
     found["saddle_point"] = _frank_wolfe(plain, start)
     return found
+
+
+def _named(thresholds: tuple[Threshold, ...]) -> str:
+    return " ".join("exact" if t is None else f"{t:g}" for t in thresholds)
 
 
 def _iteration(dual: Dual, start: torch.Tensor) -> Callable[[], None]:

@@ -35,12 +35,14 @@ from verifier.bounding.big_m import BigM, Start
 from verifier.bounding.intermediate import Intermediate, RootBounds
 from verifier.bounding.linear import Linear, Slope
 from verifier.bounding.lp import CutLP, PlanetLP
+from verifier.bounding.oracle import Masks
 from verifier.bounding.saddle_point import SaddlePoint
 from verifier.network.network import Network
 from verifier.network.onnx import load_onnx
 
 NETWORK = "cifar_sgd_8px"
 ROWS = 9
+BLOCK = 6  # rows that all methods bound before any goes on
 COARSE, FINE = Steps(1e-2, 1e-4, linear=True), Steps(1e-3, 1e-6, linear=True)
 BIG_M = Ascent(500, COARSE)
 NO_MASKS = ActiveSet(Ascent(0, FINE), BIG_M, Additions(most=0), Start.ZERO)
@@ -60,6 +62,9 @@ QUICK: dict[str, Bounder] = {
     "Active Set, 80 it": active_set(80),
 }
 MIDDLE: dict[str, Bounder] = {
+    "Active Set at averages, shared masks, 200 it": ActiveSet(
+        Ascent(200, FINE), BIG_M, Additions(50, 1, 3), masks=Masks.SHARED, point=OraclePoint.AVERAGE
+    ),
     "Active Set, 600 it": active_set(600),
     "Active Set at averages, 600 it": ActiveSet(
         Ascent(600, FINE), BIG_M, Additions(100, 1, 3), point=OraclePoint.AVERAGE
@@ -69,12 +74,13 @@ PROGRAMS: dict[str, Bounder] = {"LP over M": PlanetLP(), "LP, one round of cuts"
 SLOW: dict[str, Bounder] = {
     "Active Set, 1050 it": active_set(1050),
     "Active Set, 1650 it": active_set(1650),
-    "Saddle Point, 1000 it": SaddlePoint(1000, initial=NO_MASKS),
-    "Saddle Point, 2000 it": SaddlePoint(2000, initial=NO_MASKS),
     "Saddle Point, 4000 it": SaddlePoint(4000, initial=NO_MASKS),
     "AS-SP, 600 + 3000 it": SaddlePoint(3000, initial=active_set(600)),
 }
 ALL = {**QUICK, **MIDDLE, **SLOW, **PROGRAMS}
+
+STAGES = {"Saddle Point, 4000 it": {"Saddle Point, 1000 it": 3000, "Saddle Point, 2000 it": 2000}}
+"""Shorter runs that a longer one contains, with the iterations that then follow: its steps do not depend on them."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +108,19 @@ class Image:
     def bound(self, name: str, rows: range) -> list[Entry]:
         """Bound consecutive rows in one call: linear programs in float64, all others in float32."""
         method, part = ALL[name], self.objective.part(rows.start, rows.stop)
-        begun = time.process_time()
+        begun, heard = time.process_time(), []
+        until = Until(watch=lambda lower: heard.append((lower.clone(), time.process_time())))
         if name in PROGRAMS:
-            lower = method.bound(self.net, self.region, part, Until()).lower
+            lower = method.bound(self.net, self.region, part, until).lower
         else:
-            lower = method.bound(self.single, self.region.to(torch.float32), part.to(torch.float32), Until()).lower
-        each = (time.process_time() - begun) / len(rows)
-        return [Entry(name, self.number, r, len(rows), float(lower[0, i]), each) for i, r in enumerate(rows)]
+            lower = method.bound(self.single, self.region.to(torch.float32), part.to(torch.float32), until).lower
+        found = {name: (lower, time.process_time())}
+        found |= {stage: heard[-1 - following] for stage, following in STAGES.get(name, {}).items()}
+        return [
+            Entry(stage, self.number, r, len(rows), float(lower[0, i]), (ended - begun) / len(rows))
+            for stage, (lower, ended) in found.items()
+            for i, r in enumerate(rows)
+        ]
 
     @cached_property
     def single(self) -> Network:
@@ -159,7 +171,8 @@ class Results:
             file.writelines(json.dumps(asdict(entry)) + "\n" for entry in found)
         self.entries += found
         self._known |= {(e.method, e.image, e.row, e.together) for e in found}
-        print(f"image {number:2d} {name:32s} {found[0].lower:9.4f} {sum(e.seconds for e in found):8.1f} s", flush=True)
+        seconds = sum(e.seconds for e in found if e.method == name)
+        print(f"image {number:2d} {name:44s} {found[0].lower:9.4f} {seconds:8.1f} s", flush=True)
 
     def spent(self, names: Iterable[str]) -> float:
         return sum(e.seconds for e in self.entries if e.method in names)
@@ -179,9 +192,12 @@ def run(images: Images, results: Results, count: int, lp_minutes: float) -> None
     for number in range(count):
         for name in QUICK:
             results.fill(images, name, number, range(ROWS))
-    for number, rows in spread(count):
-        for name in ALL:
-            results.fill(images, name, number, rows)
+    single = spread(count)
+    for block in (single[i : i + BLOCK] for i in range(0, count, BLOCK)):
+        for names in ((*QUICK, *MIDDLE, *PROGRAMS), SLOW):
+            for number, rows in block:
+                for name in names:
+                    results.fill(images, name, number, rows)
     for number in range(count):
         for name in MIDDLE:
             results.fill(images, name, number, range(ROWS))
@@ -214,7 +230,8 @@ def tables(results: Results) -> None:
     """Quick methods on all rows; all methods on the rows that all have bounded; linear programs on theirs."""
     table(results, ROWS, (*QUICK, *MIDDLE))
     common = set.intersection(*(set(results.of(name, 1)) for name in ALL))
-    table(results, 1, ALL, common)
+    stages = [stage for contained in STAGES.values() for stage in contained]
+    table(results, 1, (*ALL, *stages), common)
     programs = set.intersection(*(set(results.of(name, 1)) for name in PROGRAMS))
     table(results, ROWS, (*QUICK, *MIDDLE), programs)
     table(results, 1, PROGRAMS, programs)

@@ -26,6 +26,7 @@ from verifier.bounding.intermediate import RootBounds
 from verifier.bounding.linear import Linear, Slope
 from verifier.bounding.lp import CutLP, PlanetLP
 from verifier.bounding.oracle import Masks
+from verifier.bounding.propagated import Propagated
 from verifier.bounding.saddle_point import SaddlePoint
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Network
@@ -43,6 +44,11 @@ def methods(long: bool) -> dict[str, Bounder]:
         "Wong-Kolter": Linear(Slope.PARALLEL),
         "LP over M (HiGHS)": PlanetLP(),
         "alpha-CROWN, 100 it": AlphaCrown(Ascent(100, Steps(0.2, 0.01))),
+        "Propagated, 1 shared cut, 100+150 it": Propagated(),
+        "Propagated, 1 exact cut, 100+150 it": Propagated(thresholds=(None,)),
+        "Propagated, cuts .4 .6, 100+150 it": Propagated(thresholds=(0.4, 0.6)),
+        "Propagated, cuts .3 .5 .7, 100+150 it": Propagated(thresholds=(0.3, 0.5, 0.7)),
+        "Propagated, 3 rounds of exact cuts, 100+3x150 it": Propagated(thresholds=(None,), rounds=3),
         "Big-M from zero, 180 it": BigM(Ascent(180, PAPER), zero),
         "Big-M from zero, 850 it": BigM(Ascent(850, PAPER), zero),
         "Big-M from CROWN, 180 it": BigM(Ascent(180, PAPER)),
@@ -82,11 +88,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("keys", nargs="+")
     parser.add_argument("--long", action="store_true", help="also 4000 iterations of Saddle Point, and AS-SP")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only methods whose name contains this")
     options = parser.parse_args()
     cases = [worst_row(options.folder, key) for key in options.keys]
     print(f"| lower bound of the worst row (seconds) | {' | '.join(options.keys)} |")
     print(f"|---|{'---|' * len(cases)}")
     for name, method in methods(options.long).items():
+        if options.only not in name:
+            continue
         cells = []
         for net, region, objective in cases:
             begun = time.perf_counter()

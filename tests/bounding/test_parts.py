@@ -23,7 +23,7 @@ from verifier.network.network import Network
 
 WIDTHS = (3, 200, 300, 6)
 STEPS = Steps(0.05, 0.01)
-MASKS = 20
+MASKS = 60  # a byte per weight each; the floats of one pass take 24
 MANY = ActiveSet(Ascent(0, STEPS), Ascent(0, STEPS), Additions(most=MASKS))
 NONE = ActiveSet(Ascent(0, STEPS), Ascent(1, STEPS), Additions(most=0))
 

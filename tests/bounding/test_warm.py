@@ -18,10 +18,12 @@ from verifier.bounding.big_m import BigM
 from verifier.bounding.certified import Certified
 from verifier.bounding.intermediate import RootBounds
 from verifier.bounding.interval import Interval
+from verifier.bounding.lagrangian import Lagrangian
 from verifier.bounding.linear import Linear
 from verifier.bounding.lp import CutLP, PlanetLP
 from verifier.bounding.multipliers import Bits, MultiplierProof
 from verifier.bounding.oracle import Masks
+from verifier.bounding.saddle import Saddle
 from verifier.bounding.saddle_point import SaddlePoint, SaddleProof
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Network
@@ -114,6 +116,33 @@ def test_children_start_validly_from_their_parents(family: str, solver: str, see
         start = stopped(SOLVERS[solver]).bound(net, below, objective, Until(), kept)
         assert bool((warm.lower <= program).all())
         assert bool((warm.lower >= start.lower - 1e-9).all())
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@given(seed=st.integers(0, 2**16))
+@settings(max_examples=4)
+def test_inherited_prices_mean_what_they_say(family: str, seed: int) -> None:
+    """The bound of a parent's prices is the Lagrangian at its minimiser, also where kinks have become stable."""
+    net, region, objective = instance(family, seed, count=2)
+    parent = state(SOLVERS["as_sp"].bound(net, region, objective, Until()))
+    assert isinstance(parent, SaddleProof)
+    dual = Lagrangian(Sweep.prepare(net, child(region, seed), objective.layer), objective)
+    generator = torch.Generator().manual_seed(seed)
+    point = torch.rand(dual.zero().shape, generator=generator, dtype=torch.float64)
+    saddle = Saddle.without_cuts(dual, point)
+    at = saddle.answer(parent.state.prices, parent.blends)
+    values, x_hats = saddle.complete(at.vertex)
+    total = (objective.coefficients * net.output.forward(values)).sum(dim=-1)
+    for k, (kinks, prices, x_hat) in enumerate(zip(dual.sweep.kinks, parent.state.prices, x_hats, strict=True)):
+        x = values[k + 1].index_select(-1, kinks.index)
+        z = torch.where(kinks.ambiguous, at.vertex.z[k], kinks.upper)  # 1 where it passes, 0 where it blocks
+        assert kinks.sign is not None
+        branch = -kinks.sign * saddle.splits[k] * x_hat
+        own = torch.where(kinks.ambiguous, prices.alpha * (x_hat - x), branch) + prices.total * x - prices.g * z
+        total = total + own.sum(dim=-1) + prices.constant
+        for (source, _), spread in zip(net.layers[k].terms, prices.spread, strict=True):
+            total = total - (spread * values[source]).sum(dim=-1)
+    torch.testing.assert_close(at.lower, total, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

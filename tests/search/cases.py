@@ -25,7 +25,7 @@ from verifier.result.counterexample import Counterexample
 from verifier.search.domains import Offer, Outcome, Progress
 from verifier.search.engine import Limits, Report, search
 from verifier.search.ladder import Ladder
-from verifier.search.problem import ProblemSearch
+from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.propagated_tier import Propagated
 from verifier.search.relus import Policy, SignSpace
 from verifier.search.root import Batch, Root
@@ -132,11 +132,11 @@ def decide(
     clock: Clock | None = None,
     bounded: bool = False,
 ) -> Outcome:
-    """The answer of branch and bound; without `bounded` it gets no help from bounds of single rows."""
+    """The answer of the tree of signs; without `bounded` it gets no help from bounds of single rows."""
     found = unbounded(problem)
     if bounded:
         found = ClauseBounder().bound(problem, Until())
-    whole = ProblemSearch(policy or Policy(), limits or Limits(), falsifier=falsifier)
+    whole = ProblemSearch(policy or Policy(), limits or Limits(), falsifier=falsifier, splitting=Splitting.RELUS)
     return whole.run(problem, found, instances.arena(problem), clock or Clock.begin(120), ignore)
 
 

@@ -15,7 +15,7 @@ from verifier.clock import Clock
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts, Outcome, Progress, Space, Step
-from verifier.search.engine import Limits, search
+from verifier.search.engine import Limits, advance, hunt, search
 from verifier.search.problem import as_they_are
 
 INF = float("inf")
@@ -162,9 +162,27 @@ def test_what_ends_with_the_last_batch_is_no_limit() -> None:
     assert run(Script(step([-1.0]), step([])), Limits(max_batches=2, max_domains=10))[0].reason is None
 
 
-def test_time_outweighs_a_limit() -> None:
-    outcome, _ = run(Script(step([-1.0])), Limits(max_batches=1), Until(Clock.begin(0.0)))
-    assert outcome.reason is Reason.TIMEOUT
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_a_search_can_be_left_and_taken_up_again(looks: int) -> None:
+    """In slices of so many batches it makes the same steps, and none of them twice."""
+
+    def steps() -> list[Step[Named]]:
+        return [
+            step([-3.0, -1.0]),
+            *(step([-2.0 / k], first=k) for k in range(2, 7)),
+            *(step([], k) for k in (7, 8, 9)),
+        ]
+
+    whole, parts = Script(*steps(), parents=1), Script(*steps(), parents=1)
+    expected, at_once = run(whole)
+    running, heard, ends = hunt(parts, Limits()), list[Progress](), list[Outcome | None]()
+    while not ends or ends[-1] is None:
+        progress, outcome = advance(running, Until(Late(looks - 1)), heard.append)
+        ends.append(outcome)
+        assert progress == heard[-1]
+    assert len(ends) > 1
+    assert ends[-1] == expected
+    assert (heard, parts.asked) == (at_once, whole.asked)
 
 
 def test_beyond_its_memory_the_loop_dives() -> None:

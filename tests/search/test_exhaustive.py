@@ -29,8 +29,8 @@ SHAPES = {
     "mixed": ((2, 3), True, 1),
     "boxes": ((1, 2, 2, 1), True, 2),
 }
-WEAK = slopes(Ascent(20, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02)))  # few steps: leaves are reached
-TWO = (*WEAK.tiers, Long(Ascent(40, Steps(0.2, 0.02)), Ascent(20, Steps(0.1, 0.02))))
+WEAK = slopes(Ascent(8, Steps(0.2, 0.05)), Ascent(4, Steps(0.1, 0.05)))  # few steps: leaves are reached
+TWO = (*WEAK.tiers, Long(Ascent(12, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02))))
 POLICIES = {
     "intercept": Policy(WEAK, batch=256, fill=64),
     "babsr": Policy(WEAK, BaBSR(), batch=4, fill=1),
@@ -73,8 +73,9 @@ MEETINGS = [
     (family, shape, 7 * i + j, policy)
     for i, (family, shape) in enumerate(itertools.product(FAMILIES, SHAPES))
     for j, policy in enumerate(POLICIES)
+    if (i + j) % 4
 ]
-"""Every policy meets every family and every shape, each time another network."""
+"""Most pairs of a policy with a family and a shape meet, each time on another network."""
 
 
 @pytest.mark.parametrize(("family", "shape", "seed", "policy"), MEETINGS)

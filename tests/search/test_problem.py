@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -17,10 +18,13 @@ from verifier.property.canonical import Problem
 from verifier.result.verdict import Reason
 from verifier.search.domains import Outcome, Progress
 from verifier.search.engine import Limits
-from verifier.search.problem import ProblemSearch, open_clauses
+from verifier.search.problem import ProblemSearch, Splitting, open_clauses
 from verifier.search.relus import Policy
 
 TWO = instances.boxes([[-1], [-1]], [[1], [1]])
+
+
+signs = partial(ProblemSearch, splitting=Splitting.RELUS)
 
 
 def boxed(margins: list[float]) -> Problem:
@@ -58,9 +62,9 @@ def test_a_witness_in_the_last_box_is_found() -> None:
 def test_all_boxes_are_searched_together() -> None:
     """The root's batch holds all clauses; with little memory for roots one box follows the other."""
     problem = boxed([1e-3] * 4)
-    together, heard = run(problem, ProblemSearch(limits=Limits(max_batches=1)))
+    together, heard = run(problem, signs(limits=Limits(max_batches=1)))
     assert (together.reason, heard[0].domains, heard[0].counts.batches) == (Reason.LIMIT, 4, 1)
-    _, apart = run(problem, ProblemSearch(limits=Limits(max_batches=1), root_bytes=1))
+    _, apart = run(problem, signs(limits=Limits(max_batches=1), root_bytes=1))
     assert (apart[0].domains, apart[0].counts.batches) == (2, 1)
 
 
@@ -69,7 +73,7 @@ def test_all_boxes_are_searched_together() -> None:
 @pytest.mark.parametrize("guilty", [None, 0, 1, 2, 3])
 def test_groups_of_boxes_give_the_same_verdict(root_bytes: int, guilty: int | None) -> None:
     margins = [1e-3 if k != guilty else -1e-3 for k in range(4)]
-    outcome, _ = run(boxed(margins), ProblemSearch(root_bytes=root_bytes))
+    outcome, _ = run(boxed(margins), signs(root_bytes=root_bytes))
     assert outcome.reason is None
     assert (None if outcome.witness is None else outcome.witness.clause) == guilty
 
@@ -79,7 +83,7 @@ def test_groups_of_boxes_give_the_same_verdict(root_bytes: int, guilty: int | No
 def test_the_limit_counts_the_domains_of_all_boxes(root_bytes: int) -> None:
     problem = boxed([1e-3] * 4)
     bounds = ClauseBounder().bound(problem, Until())
-    search = ProblemSearch(narrow(4), root_bytes=root_bytes)
+    search = signs(narrow(4), root_bytes=root_bytes)
     whole = run(problem, search, bounds)[0].progress
     assert whole.domains > 12
     for most in (2, whole.domains // 2, whole.domains - 4):  # the last batch may end beyond the limit
@@ -115,7 +119,7 @@ def test_points_are_offered_for_their_own_clauses() -> None:
 @pytest.mark.parametrize("root_bytes", [1, 2**28])
 def test_doubt_in_one_box_does_not_hide_a_witness_in_the_next(root_bytes: int) -> None:
     touching, holds = instances.row({0: 1}, 0, strict=True), instances.row({0: 1}, "0.5")
-    search = ProblemSearch(root_bytes=root_bytes)
+    search = signs(root_bytes=root_bytes)
     doubt = instances.problem(wedge(), TWO, [(0, [touching]), (1, [instances.row({0: 1}, -1)])])
     outcome, _ = run(doubt, search)
     assert (outcome.witness, outcome.reason) == (None, Reason.NUMERICS)
@@ -128,7 +132,7 @@ def test_boxes_that_wait_count_in_the_bound() -> None:
     problem = boxed([1e-3, 5.0, 1e-3, 5.0])
     assert problem.clauses_of == ((0, 2), (1, 3))
     clauses = ClauseBounds(torch.tensor([-0.5, 1.0, -7.0, -9.0], dtype=torch.float64), {}, {})
-    search = ProblemSearch(narrow(4), root_bytes=1)
+    search = signs(narrow(4), root_bytes=1)
     _, heard = run(problem, search, clauses)
     assert heard[0].lower == -9.0
     stopped, _ = run(problem, replace(search, limits=Limits(max_domains=1)), clauses)
@@ -138,5 +142,5 @@ def test_boxes_that_wait_count_in_the_bound() -> None:
 def test_no_time_at_all_leaves_what_was_known() -> None:
     problem = boxed([1e-3] * 4)
     clauses = ClauseBounds(torch.tensor([-0.5, 1.0, -7.0, 2.0], dtype=torch.float64), {}, {})
-    out = ProblemSearch().run(problem, clauses, instances.arena(problem), Clock.begin(0.0), ignore)
+    out = signs().run(problem, clauses, instances.arena(problem), Clock.begin(0.0), ignore)
     assert out == Outcome(None, Reason.TIMEOUT, Progress(lower=-7.0))

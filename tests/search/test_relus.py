@@ -31,8 +31,8 @@ UNIT = instances.boxes([[-1]], [[1]])
 
 
 def narrow(batch: int) -> Policy:
-    """Batches of at most that many children, one level at a time."""
-    return Policy(batch=batch, fill=1)
+    """Batches of at most that many children, one level at a time; short ascents."""
+    return Policy(slopes(Ascent(15, Steps(0.2, 0.02)), Ascent(6, Steps(0.1, 0.03))), batch=batch, fill=1)
 
 
 def wedge(offset: float = 0.25) -> Network:
@@ -42,7 +42,7 @@ def wedge(offset: float = 0.25) -> Network:
 
 
 def hard(margin: float = 1e-3, rows: int = 3) -> Problem:
-    """Hundreds of domains with the default policy."""
+    """More than a hundred domains with the default policy."""
     return random_case("residual", 1, (rows,)).problem([margin])
 
 
@@ -90,7 +90,7 @@ def test_a_small_memory_changes_the_order_but_not_the_answer() -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_few_domains_are_split_several_levels_at_once() -> None:
     """So that batches are full: far fewer of them, for nearly as many domains."""
-    one, several = (decide(hard(), Policy(batch=64, fill=fill)).progress for fill in (1, 64))
+    one, several = (decide(hard(), replace(narrow(64), fill=fill)).progress for fill in (1, 64))
     assert several.counts.batches < 0.7 * one.counts.batches
     assert several.domains < 3 * one.domains
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier.batch.engine import Finished, Observer
+from verifier.batch.engine import Engine, Observer, Run
 from verifier.batch.instances import Instance
 from verifier.batch.process import Launch, Supervisor, WorkerLost, lost
 from verifier.batch.records import Job, Reply, Terms
@@ -28,14 +28,14 @@ RETRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class RayEngine:
+class RayEngine(Engine):
     """A Ray cluster: the one at `address`, or one of `cpus` cores that is started here for this batch."""
 
     address: str | None = None
     cpus: int = 1
     launch: Launch = field(default_factory=Launch)
 
-    def run(self, instances: Sequence[Instance], terms: Terms, observer: Observer) -> Iterator[Finished]:
+    def run(self, instances: Sequence[Instance], terms: Terms, observer: Observer) -> Run:
         ray = _ray()
         self._join(ray)
         try:

@@ -85,7 +85,7 @@ def _run(plan: Plan, store: Store) -> None:
 
 def _decide(plan: Plan, todo: Sequence[Instance], store: Store, observer: Observer) -> None:
     finished = plan.engine.run(todo, plan.terms, observer)
-    with contextlib.closing(finished):  # type: ignore[type-var]  # every engine is a generator
+    with contextlib.closing(finished):
         for instance, reply in finished:
             observer.recorded(store.append(line_of(instance, plan.terms, reply)))
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from verifier.batch.instances import Instance
 from verifier.batch.process import Launch, Supervisor, WorkerLost, lost
 from verifier.batch.records import Record, Reply, Terms
 
-Finished = tuple[Instance, Reply]
+Run = Generator[tuple[Instance, Reply], None, None]
+"""Instances with their replies, one after the other."""
 
 
 class Observer:
@@ -29,30 +30,30 @@ class Observer:
         """A result is on disk."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Runs instances, in any order."""
 
-    def run(self, instances: Sequence[Instance], terms: Terms, observer: Observer) -> Iterator[Finished]:
+    @abstractmethod
+    def run(self, instances: Sequence[Instance], terms: Terms, observer: Observer) -> Run:
         """Yields each instance once, when it is done.
 
-        Guarantees: one reply per instance, whatever happens to the process that works on it.  Closing the iterator
+        Guarantees: one reply per instance, whatever happens to the process that works on it.  Closing the generator
         ends all work.  Raises VerifierError if nothing can be run at all.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class LocalEngine:
+class LocalEngine(Engine):
     """Worker processes on this machine, each with a thread that supervises it."""
 
     jobs: int = 1
     launch: Launch = field(default_factory=Launch)
 
-    def run(self, instances: Sequence[Instance], terms: Terms, observer: Observer) -> Iterator[Finished]:
+    def run(self, instances: Sequence[Instance], terms: Terms, observer: Observer) -> Run:
         waiting: queue.SimpleQueue[Instance] = queue.SimpleQueue()
         for instance in instances:
             waiting.put(instance)
-        done: queue.SimpleQueue[Finished | Exception] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[Instance, Reply] | Exception] = queue.SimpleQueue()
         crew = [_Member(slot, Supervisor(self.launch), observer) for slot in range(min(self.jobs, len(instances)))]
         threads = [threading.Thread(target=member.work, args=(waiting, terms, done), daemon=True) for member in crew]
         try:
@@ -80,7 +81,10 @@ class _Member:
     observer: Observer
 
     def work(
-        self, waiting: queue.SimpleQueue[Instance], terms: Terms, done: queue.SimpleQueue[Finished | Exception]
+        self,
+        waiting: queue.SimpleQueue[Instance],
+        terms: Terms,
+        done: queue.SimpleQueue[tuple[Instance, Reply] | Exception],
     ) -> None:
         try:
             while not waiting.empty():

@@ -9,6 +9,7 @@ because of a mistyped option.  Threads, device and engine do not change what a r
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from verifier.batch.instances import Instance
 from verifier.batch.records import Record, Terms, digest
 from verifier.batch.store import Key, Store
 from verifier.errors import InputError
+from verifier.result.result import finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def _difference(record: Record, instance: Instance, terms: Terms) -> str | None:
     asked: dict[str, Any] = {"timeout": instance.timeout, "seed": terms.seed, "version": verifier.__version__}
     told: dict[str, Any] = {"timeout": record.timeout, "seed": record.seed}
     told["version"] = record.versions.get("strata-verifier", verifier.__version__)
-    asked |= _flat(terms.config.resolved())
+    asked |= _flat(json.loads(json.dumps(finite(terms.config.resolved()))))  # as the record has it: lists for tuples
     told |= _flat(record.config)
     for name in (*asked, *told):
         if asked.get(name) != told.get(name):

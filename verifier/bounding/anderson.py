@@ -17,14 +17,14 @@ With the threshold 1/2 one bit per input is enough, and one pass: see `balanced`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from verifier.bounding.base import Region
 from verifier.network.network import Affine
-from verifier.operators import Dense, LinearMap, Select
+from verifier.operators import Chain, Dense, LinearMap, Select
 from verifier.operators.rows import row_support
 from verifier.operators.signed import signed
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -71,7 +71,7 @@ class Cut(ABC):
 
 @dataclass(frozen=True, eq=False)
 class SharedGeometry:
-    """The signed maps of one group and the boxes of its sources, doubled: first for W+, then for W-."""
+    """The signed maps to the kinks of one group and the boxes of its sources, doubled: for W+, then for W-."""
 
     index: Int[Tensor, " a"]
     bias: Float[Tensor, " a"]
@@ -84,7 +84,7 @@ class SharedGeometry:
         """None if some map has no positive and negative part within reach: the group then takes no cuts."""
         terms, lows, highs = [], [], []
         for source, term in layer.terms:
-            stacked = signed(term)
+            stacked = at_kinks(term, index, signed)
             if stacked is None:
                 return None
             low, high = (side.unsqueeze(1) for side in region.source(source))
@@ -128,7 +128,7 @@ class SharedGeometry:
             part = term.forward(vector)
             total = part if total is None else total + part
         assert total is not None
-        return total.index_select(-1, self.index)
+        return total
 
     def select(self, rows: Int[Tensor, " d"]) -> SharedGeometry:
         lows, highs = (tuple(side[rows] for side in sides) for sides in (self.l_check, self.u_check))
@@ -161,8 +161,7 @@ class SharedCut(Cut):
     def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
         found = []
         for (source, term), kept in zip(self.geometry.terms, self.kept, strict=True):
-            full = beta.new_zeros(*beta.shape[:-1], term.n_out).index_copy_(-1, self.geometry.index, beta)
-            first, second = (kept * term.transpose(full)).chunk(2, dim=-1)
+            first, second = (kept * term.transpose(beta)).chunk(2, dim=-1)
             found.append((source, first + second))
         return found
 
@@ -294,6 +293,16 @@ def _padded_rows(layer: Affine, index: Int[Tensor, " a"]) -> tuple[Tensor, Tenso
     every = torch.arange(offset, device=index.device)
     is_dense = columns.shape[1] == offset and bool((columns == every).all())
     return columns, weights, is_dense
+
+
+def at_kinks(
+    term: LinearMap, index: Int[Tensor, " a"], form: Callable[[LinearMap], LinearMap | None]
+) -> LinearMap | None:
+    """Some rows of what `form` makes of a map; of a stored matrix no others are computed."""
+    if isinstance(term, Dense) and term.repeats == 1:
+        return form(replace(term, weight=term.weight[index]))
+    whole = form(term)
+    return None if whole is None else Chain((whole, Select(index, term.n_out)))
 
 
 def reads_only_moved_inputs(layer: Affine) -> bool:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.anderson import Cut, Values
+from verifier.bounding.anderson import Cut, Values, at_kinks
 from verifier.bounding.base import Region
 from verifier.network.network import Affine
-from verifier.operators import Chain, Dense, LinearMap, Select
+from verifier.operators import LinearMap
 from verifier.operators.signed import absolute
 from verifier.shapes import Bool, Float, Int, Tensor
 
@@ -37,7 +37,7 @@ class BalancedGeometry:
     @classmethod
     def of(cls, layer: Affine, region: Region, index: Int[Tensor, " a"]) -> BalancedGeometry | None:
         """None if the entries of some map are out of reach: the group then takes no cuts."""
-        found = [_at_kinks(term, index) for _, term in layer.terms]
+        found = [at_kinks(term, index, absolute) for _, term in layer.terms]
         magnitudes = tuple(term for term in found if term is not None)
         if len(magnitudes) < len(found):
             return None
@@ -59,7 +59,8 @@ class BalancedGeometry:
         sizes = [term.n_in for _, term in self.layer.terms]
         parts = bits.split(sizes, dim=-1)
         signs = tuple(part.to(low.dtype).sub_(0.5) for part, low in zip(parts, self.low, strict=True))
-        vertex = [torch.where(part, *box) for part, *box in zip(parts, self.low, self.high, strict=True)]
+        boxes = zip(parts, self.low, self.high, strict=True)
+        vertex = [torch.where(part, low, high) for part, low, high in boxes]
         plain = self._plain(vertex)
         rest = [term.forward(sign * v) for term, sign, v in zip(self.magnitudes, signs, vertex, strict=True)]
         offset = 0.5 * plain + _total(rest)
@@ -108,14 +109,6 @@ class BalancedCut(Cut):
     def select(self, rows: Int[Tensor, " d"]) -> BalancedCut:
         signs = tuple(sign[rows] for sign in self.signs)
         return BalancedCut(self.offset[rows], self.zc[rows], self.geometry.select(rows), signs)
-
-
-def _at_kinks(term: LinearMap, index: Int[Tensor, " a"]) -> LinearMap | None:
-    """The given rows of |W|."""
-    if isinstance(term, Dense) and term.repeats == 1:
-        return replace(term, weight=term.weight[index].abs())
-    magnitudes = absolute(term)
-    return None if magnitudes is None else Chain((magnitudes, Select(index, term.n_out)))
 
 
 def _total(parts: Sequence[Tensor]) -> Tensor:

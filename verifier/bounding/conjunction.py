@@ -20,7 +20,7 @@ from verifier.bounding.ascent import Dual
 from verifier.bounding.average import Average
 from verifier.bounding.base import Objective, Region
 from verifier.bounding.cut_masks import CutMasks
-from verifier.bounding.propagated import PropagatedDual
+from verifier.bounding.propagated_dual import PropagatedDual
 from verifier.bounding.rounding import MARGIN, round_up, source_magnitude
 from verifier.bounding.sweep import Sweep, dot
 from verifier.operators import gamma

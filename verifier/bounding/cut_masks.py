@@ -5,7 +5,7 @@ A mask gives a valid cut in every domain; its constants are computed from the do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -31,9 +31,6 @@ class GroupBits:
 
     form: Form
     bits: Bool[Tensor, "D #S ..."]
-
-    def at(self, where: slice | Tensor | tuple[slice | Tensor, ...]) -> GroupBits:
-        return replace(self, bits=self.bits[where])
 
     def cut(self, sweep: Sweep, k: int) -> Cut | None:
         """The cut at group k, with constants for the sweep's regions; None if the weights are out of reach."""
@@ -69,11 +66,19 @@ class CutMasks:
 
     def select(self, rows: Int[Tensor, " d"]) -> CutMasks:
         """The masks of some regions; a region may be named more than once."""
-        return self.at(rows)
+        return self._mapped(lambda g: replace(g, bits=g.bits[rows]))
 
-    def at(self, where: slice | Tensor | tuple[slice | Tensor, ...]) -> CutMasks:
-        """The masks of some regions, or of some objectives."""
-        return CutMasks(tuple(tuple(None if g is None else g.at(where) for g in cut) for cut in self.cuts))
+    def part(self, start: int, stop: int) -> CutMasks:
+        """The masks of the objectives from `start` up to `stop`."""
+        return self._mapped(lambda g: g if g.bits.shape[1] == 1 else replace(g, bits=g.bits[:, start:stop]))
+
+    def padded(self, like: CutMasks, shape: Sequence[int]) -> CutMasks:
+        """With as many cuts as `like`; the new ones have empty masks for so many regions and objectives."""
+        missing = CutMasks(like.cuts[self.count :])
+        return self.join(missing._mapped(lambda g: replace(g, bits=g.bits.new_zeros(*shape, *g.bits.shape[2:]))))
+
+    def _mapped(self, change: Callable[[GroupBits], GroupBits]) -> CutMasks:
+        return CutMasks(tuple(tuple(None if g is None else change(g) for g in cut) for cut in self.cuts))
 
     def join(self, other: CutMasks) -> CutMasks:
         """The cuts of both."""
@@ -96,9 +101,7 @@ def _cat(parts: Sequence[GroupBits | None], dim: int) -> GroupBits | None:
     return replace(known[0], bits=torch.cat([part.bits for part in known], dim=dim)) if known else None
 
 
-def refreshed(
-    masks: CutMasks, uses: Float[Tensor, "D C"], new: CutMasks
-) -> tuple[CutMasks, Bool[Tensor, "D C"]]:
+def refreshed(masks: CutMasks, uses: Float[Tensor, "D C"], new: CutMasks) -> tuple[CutMasks, Bool[Tensor, "D C"]]:
     """Masks in which every region's least used cuts have given way to new ones, and which cuts these are.
 
     Require: at most as many new cuts, of the same form and at the same groups as all old ones.

@@ -78,9 +78,7 @@ class Face:
         linear = x_hat - self.of.bias
         return tuple(at.gain(values, x_hat, linear) for at in self.of.cuts)
 
-    def above(
-        self, chord: Float[Tensor, "D S a"], gains: Sequence[Float[Tensor, "D S a"]]
-    ) -> Float[Tensor, "D S a"]:
+    def above(self, chord: Float[Tensor, "D S a"], gains: Sequence[Float[Tensor, "D S a"]]) -> Float[Tensor, "D S a"]:
         """The face, given the chord of the triangle and the gains; `chord` is overwritten."""
         for share, gain in zip(self.shares, gains, strict=True):
             chord.addcmul_(share, gain)

@@ -1,18 +1,25 @@
-"""Finding masks: the separation oracle of the Anderson relaxation, asked at a primal point for all groups at once."""
+"""Finding masks: the separation oracle of the Anderson relaxation, asked at a primal point for all groups at once.
+
+`Oracle` gives the cuts of an active set; `find_masks` gives bits alone, for domains that will inherit them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 
-from verifier.bounding.anderson import Cut, RowGeometry, SharedGeometry
+from verifier.bounding.alpha_crown import FaceDual
+from verifier.bounding.anderson import Cut, RowGeometry, SharedGeometry, reads_only_moved_inputs
 from verifier.bounding.average import Average
+from verifier.bounding.balanced import BalancedGeometry
+from verifier.bounding.cut_masks import CutMasks, Form, GroupBits
 from verifier.bounding.sweep import Sweep
 from verifier.shapes import Int, Tensor
 
-__all__ = ["Average", "Masks", "Oracle"]
+__all__ = ["Average", "Masks", "Oracle", "Threshold", "find_masks"]
 
 
 class Masks(Enum):
@@ -60,3 +67,48 @@ class Oracle:
         if len(rows) == self.count:
             return mask
         return mask.new_zeros(self.count, *mask.shape[1:]).index_copy_(0, rows, mask)
+
+
+Threshold = float | None
+"""Of the oracle: a number that all neurons of a group share, or None for the z of each neuron (exact row masks)."""
+
+
+def find_masks(dual: FaceDual, average: Average, thresholds: Sequence[Threshold] = (0.5,)) -> CutMasks:
+    """The masks at an averaged point, one cut per threshold; regions that have left get empty masks.
+
+    Require: some point in `average`.  Groups without kinks take no cut, nor do those whose neurons read one input
+    each or whose weights are out of reach.
+    """
+    sweep, (values, _) = dual.sweep, average.mean()
+    cuts = [
+        tuple(_group_bits(sweep, k, values, average.rows, threshold) for k in range(1, sweep.layer))
+        for threshold in thresholds
+    ]
+    return CutMasks(tuple(cuts))
+
+
+def _group_bits(
+    sweep: Sweep, k: int, values: list[Tensor | None], rows: Int[Tensor, " d"], threshold: Threshold
+) -> GroupBits | None:
+    layer, kinks = sweep.net.layers[k - 1], sweep.kinks[k - 1]
+    x = values[k]
+    if x is None or not len(kinks.index) or reads_only_moved_inputs(layer):
+        return None
+    if threshold is None:
+        u_hat = kinks.u_hat[rows]
+        z = torch.where(u_hat > 0, x.index_select(-1, kinks.index) / u_hat, 0.0).clamp(0.0, 1.0)
+        found = RowGeometry.of(layer, sweep.region.select(rows), kinks.index).excess(values, z) >= 0
+        form = Form.ROWS
+    elif threshold == 0.5:
+        balanced = BalancedGeometry.of(layer, sweep.region.select(rows), kinks.index)
+        if balanced is None:
+            return None
+        found, form = balanced.bits(values), Form.BALANCED
+    else:
+        shared = SharedGeometry.of(layer, sweep.region.select(rows), kinks.index)
+        if shared is None:
+            return None
+        found, form = torch.cat(shared.masks(values, threshold), dim=-1), Form.SHARED
+    if len(rows) < sweep.region.count:
+        found = found.new_zeros(sweep.region.count, *found.shape[1:]).index_copy_(0, rows, found)
+    return GroupBits(form, found)

@@ -1,201 +1,142 @@
 """The propagated Anderson bound: alpha-CROWN whose upper faces are bent by cuts, with all weights optimised.
 
 requires:   bounds of all groups before the objective's layer
-guarantees: a valid lower bound at every iterate; the best one is returned.  Without cuts it is alpha-CROWN, and with
-            enough iterations it approaches the linear program over the Planet relaxation with the same cuts
-source:     [SCB] eq:primal-anderson with z eliminated (see `faces`); no autograd, one sweep each way per iteration
-
-With lam the coefficient of x, the derivative by the share of a cut is min(lam, 0) times what a unit of the share adds
-to the upper face at the forward point.
+guarantees: a valid lower bound at every iterate; the best one is returned.  Never below alpha-CROWN after the same
+            first ascent, and with enough iterations it approaches the linear program over the Planet relaxation with
+            the same cuts
+source:     [SCB] eq:primal-anderson with z eliminated (see `faces`); masks from the mean of the last forward points
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import torch
+from torch.nn.functional import pad
 
-from verifier.bounding.alpha_crown import FaceDual, SlopeDual, SlopePoint
-from verifier.bounding.anderson import Cut, RowGeometry, SharedGeometry, reads_only_moved_inputs
-from verifier.bounding.average import Average
-from verifier.bounding.balanced import BalancedGeometry
-from verifier.bounding.base import Objective
-from verifier.bounding.cut_masks import CutMasks, Form, GroupBits
-from verifier.bounding.faces import CutFaces
-from verifier.bounding.sweep import Choice, Route, Sweep
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.bounding.alpha_crown import FaceDual, SlopeDual, SlopeProof
+from verifier.bounding.ascent import Ascent, Best, Steps
+from verifier.bounding.average import Averaging
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until, halved, widest
+from verifier.bounding.cut_masks import CutMasks
+from verifier.bounding.oracle import Threshold, find_masks
+from verifier.bounding.parts import in_parts
+from verifier.bounding.propagated_dual import PropagatedDual
+from verifier.bounding.sweep import Sweep
+from verifier.network.network import Network
+from verifier.shapes import Float, Int, Tensor
 
-
-class Block(NamedTuple):
-    """The shares of one cut at the kinks of one group; both count from 0."""
-
-    cut: int
-    group: int
-    size: int
+__all__ = ["Propagated", "PropagatedDual", "PropagatedProof", "Threshold", "find_masks"]
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
-    """Where the shares are: cut after cut, each at the kinks of the groups that take it."""
+class PropagatedProof(Proof):
+    """Slopes, split multipliers and shares, and the masks of the cuts that the shares belong to."""
 
-    blocks: tuple[Block, ...]
+    point: Float[Tensor, "D S V"]
+    masks: CutMasks
 
-    @property
-    def size(self) -> int:
-        return sum(block.size for block in self.blocks)
+    def evaluate(self, net: Network, region: Region, objective: Objective) -> Float[Tensor, "D S"]:
+        dual = PropagatedDual.of(Sweep.prepare(net, region, objective.layer), objective, self.masks)
+        return dual.evaluate(self.start(dual)).lower
 
-    def split(self, shares: Float[Tensor, "D S _"]) -> list[tuple[Block, Float[Tensor, "D S _"]]]:
-        """Every block with its part of the shares, a view."""
-        parts = shares.split([block.size for block in self.blocks], dim=-1)
-        return list(zip(self.blocks, parts, strict=True))
+    def start(self, dual: PropagatedDual) -> Float[Tensor, "D S V"]:
+        """The variables in the precision of `dual`; multipliers of its splits are zero if there were none before."""
+        point = self.point.to(dual.sweep.region.lower.dtype, copy=True)
+        plain, shares = point.split([point.shape[-1] - dual.layout.size, dual.layout.size], dim=-1)
+        point = torch.cat([pad(plain, (0, dual.slopes.variables - plain.shape[-1])), shares], dim=-1)
+        dual.project(point)
+        return point
 
-    def in_order(self, parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-        """What belongs to the cuts of each group, in the order of the variables."""
-        left = [iter(group) for group in parts]
-        return [next(left[block.group]) for block in self.blocks]
+    def joined(self, parts: Sequence[PropagatedProof]) -> PropagatedProof:
+        return _together(parts, dim=1)
 
+    def cat(self, parts: Sequence[PropagatedProof]) -> PropagatedProof:
+        return _together(parts, dim=0)
 
-@dataclass(frozen=True, eq=False)
-class PropagatedDual(FaceDual):
-    """The variables of `SlopeDual`, then for every cut its shares at the kinks of all groups that take it."""
+    def part(self, start: int, stop: int) -> PropagatedProof:
+        return PropagatedProof(self.point[:, start:stop], self.masks.part(start, stop))
 
-    faces: tuple[CutFaces | None, ...]
-    layout: Layout
-    share_scale: float = 2.0
+    def select(self, rows: Int[Tensor, " d"]) -> PropagatedProof:
+        return PropagatedProof(self.point[rows], self.masks.select(rows))
 
-    @classmethod
-    def of(cls, sweep: Sweep, objective: Objective, masks: CutMasks) -> PropagatedDual:
-        """Require: the kinks of the sweep are those that the masks were made for."""
-        cuts: list[list[Cut]] = [[] for _ in sweep.kinks]
-        blocks = []
-        for c, mask in enumerate(masks.cuts):
-            for k, bits in enumerate(mask):
-                cut = None if bits is None else bits.cut(sweep, k + 1)
-                if cut is not None:
-                    cuts[k].append(cut)
-                    blocks.append(Block(c, k, len(sweep.kinks[k].index)))
-        faces: list[CutFaces | None] = []
-        for k, (found, kinks) in enumerate(zip(cuts, sweep.kinks, strict=True)):
-            slack = None if sweep.slacks is None else sweep.slacks[k]
-            faces.append(CutFaces.of(found, kinks, sweep.net.layers[k].bias, slack) if found else None)
-        return cls(sweep, objective, tuple(faces), Layout(tuple(blocks)))
-
-    @property
-    def slopes(self) -> SlopeDual:
-        return SlopeDual(self.sweep, self.objective)
-
-    @property
-    def variables(self) -> int:
-        return self.slopes.variables + self.layout.size
-
-    def start(self) -> Float[Tensor, "D S V"]:
-        """CROWN's slopes; split multipliers and shares are zero."""
-        return torch.nn.functional.pad(self.slopes.start(), (0, self.layout.size))
-
-    def shares(self, point: Float[Tensor, "D S V"]) -> list[list[Float[Tensor, "D S _"]]]:
-        """The shares of each group, cut by cut: views."""
-        found: list[list[Tensor]] = [[] for _ in self.faces]
-        for block, part in self.layout.split(point[..., self.slopes.variables :]):
-            found[block.group].append(part)
-        return found
-
-    def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
-        slopes = self.slopes
-        plain = slopes.choices(point[..., : slopes.variables])
-        return tuple(
-            choice if face is None else replace(choice, face=face.face(shares))
-            for choice, face, shares in zip(plain, self.faces, self.shares(point), strict=True)
-        )
-
-    def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
-        found = []
-        for choice, lam, gains in zip(at.choices, at.trace.coefficients, route.gains, strict=True):
-            if choice.face is None:
-                found.append([])
-            elif lam is None or gains is None:
-                found.append([torch.zeros_like(share) for share in choice.face.shares])
-            else:
-                negative = lam.clamp(max=0)
-                found.append([negative * gain for gain in gains])
-                choice.face.of.project_direction(found[-1], choice.face.shares)
-        return torch.cat([self.slopes.gains(at, route), *self.layout.in_order(found)], dim=-1)
-
-    def project(self, point: Float[Tensor, "D S V"]) -> None:
-        plain = self.slopes.variables
-        self.slopes.project(point[..., :plain])
-        point[..., plain:].clamp_(min=0.0)
-        for face, shares in zip(self.faces, self.shares(point), strict=True):
-            if face is not None:
-                face.project(shares)
-
-    def step_scale(self) -> Float[Tensor, " V"]:
-        scale = self.sweep.region.lower.new_full((self.variables,), self.share_scale)
-        scale[: self.slopes.variables] = self.slopes.step_scale()
-        return scale
-
-    def select(self, rows: Int[Tensor, " d"]) -> PropagatedDual:
-        faces = tuple(None if face is None else face.select(rows) for face in self.faces)
-        return replace(self, sweep=self.sweep.select(rows), objective=self.objective.select(rows), faces=faces)
-
-    def uses(self, point: Float[Tensor, "D S V"], at: SlopePoint) -> Float[Tensor, "D C"]:
-        """How much the bound leans on each cut: its multipliers, summed over all kinks."""
-        count = max((block.cut for block in self.layout.blocks), default=-1) + 1
-        found = point.new_zeros(point.shape[0], count)
-        weights = [() if choice.face is None else choice.face.weights for choice in at.choices]
-        for block, weight in zip(self.layout.blocks, self.layout.in_order(weights), strict=True):
-            lam = at.trace.coefficients[block.group]
-            if lam is not None:
-                found[:, block.cut] -= (lam.clamp(max=0) * weight).sum(dim=(1, 2))
-        return found
-
-    def clear(self, point: Float[Tensor, "D S V"], cuts: Bool[Tensor, "D C"]) -> None:
-        """Set the shares of some cuts to zero, in place: those of cuts that were replaced."""
-        for block, part in self.layout.split(point[..., self.slopes.variables :]):
-            part.masked_fill_(cuts[:, block.cut, None, None], 0.0)
+    def compact(self) -> PropagatedProof:
+        return replace(self, point=halved(self.point))
 
 
-Threshold = float | None
-"""Of the oracle: a number that all neurons of a group share, or None for the z of each neuron (exact row masks)."""
+def _together(parts: Sequence[PropagatedProof], dim: int) -> PropagatedProof:
+    """Proofs side by side, over regions or over objectives.
 
-
-def find_masks(dual: FaceDual, average: Average, thresholds: Sequence[Threshold] = (0.5,)) -> CutMasks:
-    """The oracle's masks at an averaged point, one cut per threshold; regions that have left get empty masks.
-
-    Require: some point in `average`.  Groups without kinks take no cut, nor do those whose neurons read one input
-    each or whose weights are out of reach.
+    A deadline may have ended one of them before its masks were found.  The shares come last, and a cut with share
+    zero changes nothing.
     """
-    sweep, (values, _) = dual.sweep, average.mean()
-    cuts = [
-        tuple(_group_bits(sweep, k, values, average.rows, threshold) for k in range(1, sweep.layer))
-        for threshold in thresholds
-    ]
-    return CutMasks(tuple(cuts))
+    longest = max(parts, key=lambda part: part.masks.count)
+    masks = [part.masks.padded(longest.masks, part.point.shape[:2]) for part in parts]
+    points = [pad(part.point, (0, longest.point.shape[-1] - part.point.shape[-1])) for part in parts]
+    return PropagatedProof(torch.cat(points, dim=dim), CutMasks.cat(masks, dim))
 
 
-def _group_bits(
-    sweep: Sweep, k: int, values: list[Tensor | None], rows: Int[Tensor, " d"], threshold: Threshold
-) -> GroupBits | None:
-    layer, kinks = sweep.net.layers[k - 1], sweep.kinks[k - 1]
-    x = values[k]
-    if x is None or not len(kinks.index) or reads_only_moved_inputs(layer):
-        return None
-    if threshold is None:
-        u_hat = kinks.u_hat[rows]
-        z = torch.where(u_hat > 0, x.index_select(-1, kinks.index) / u_hat, 0.0).clamp(0.0, 1.0)
-        found = RowGeometry.of(layer, sweep.region.select(rows), kinks.index).excess(values, z) >= 0
-        form = Form.ROWS
-    elif threshold == 0.5:
-        balanced = BalancedGeometry.of(layer, sweep.region.select(rows), kinks.index)
-        if balanced is None:
-            return None
-        found, form = balanced.bits(values), Form.BALANCED
-    else:
-        shared = SharedGeometry.of(layer, sweep.region.select(rows), kinks.index)
-        if shared is None:
-            return None
-        found, form = torch.cat(shared.masks(values, threshold), dim=-1), Form.SHARED
-    if len(rows) < sweep.region.count:
-        found = found.new_zeros(sweep.region.count, *found.shape[1:]).index_copy_(0, rows, found)
-    return GroupBits(form, found)
+@dataclass(frozen=True)
+class Propagated(Bounder):
+    """An ascent without cuts, then rounds that add a cut per threshold and go on.
+
+    Every round asks the oracle at the mean of the last forward points of the ascent before it.  From a parent's
+    variables and masks (their constants are computed anew) the last ascent goes on at once.
+    """
+
+    initial: Ascent = field(default_factory=lambda: Ascent(100, Steps(0.2, 0.01)))
+    ascent: Ascent = field(default_factory=lambda: Ascent(150, Steps(0.05, 0.005)))
+    thresholds: tuple[Threshold, ...] = (0.5,)
+    rounds: int = 1
+    averaged: int = 40  # forward points
+
+    @property
+    def proves(self) -> bool:
+        return True
+
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
+        if not isinstance(warm, SlopeProof | PropagatedProof | None):
+            raise TypeError(f"propagated cuts start from slopes and shares, not from {type(warm).__name__}")
+        sweep = Sweep.prepare(net, region, objective.layer)
+        found = []
+        for part, still, state in in_parts(region, objective, until, self.bytes_each(sweep), warm):
+            assert isinstance(state, SlopeProof | PropagatedProof | None)
+            found.append(self._climb(sweep, part, still, state))
+        return Bound.joined(found)
+
+    def bytes_each(self, sweep: Sweep) -> int:
+        """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""
+        size, wide = sweep.region.lower.element_size(), widest(sweep.net, sweep.layer)
+        kinks = [len(kinks.index) for kinks in sweep.kinks]
+        cuts = self.rounds * len(self.thresholds)
+        exact = 4 * max(kinks, default=0) * wide * (None in self.thresholds)  # one entry per weight
+        return size * (24 * wide + cuts * (4 * wide + 16 * sum(kinks)) + exact)
+
+    def _climb(
+        self, sweep: Sweep, objective: Objective, until: Until, warm: SlopeProof | PropagatedProof | None
+    ) -> Bound:
+        if isinstance(warm, PropagatedProof):
+            bent = PropagatedDual.of(sweep, objective, warm.masks)
+            return _proved(bent, warm.masks, self.ascent.run(bent, warm.start(bent), until))
+        slopes, averaging, masks = SlopeDual(sweep, objective), Averaging(self.averaged), CutMasks()
+        best = self.initial.run(slopes, slopes.start() if warm is None else warm.start(slopes), until, averaging)
+        dual: FaceDual = slopes
+        done = best.iterations
+        for _ in range(self.rounds):
+            if averaging.average is None:  # time is up, or all regions are done
+                break
+            masks = masks.join(find_masks(dual, averaging.average, self.thresholds))
+            dual, averaging = PropagatedDual.of(sweep, objective, masks), Averaging(self.averaged)
+            start = pad(best.point, (0, dual.variables - best.point.shape[-1]))
+            best = self.ascent.run(dual, start, until, averaging)
+            done += best.iterations
+        return _proved(dual, masks, replace(best, iterations=done))
+
+
+def _proved(dual: FaceDual, masks: CutMasks, best: Best) -> Bound:
+    at = dual.evaluate(best.point)
+    lower = torch.fmax(best.lower, at.lower)  # an ascent that time cut short knows no bound
+    return Bound(lower, at.x0, PropagatedProof(best.point, masks), best.iterations)

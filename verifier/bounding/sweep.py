@@ -214,8 +214,9 @@ class Sweep:
             if face is None:
                 gains.append(None)
             else:
-                gains.append(face.gains(values, at_kinks))
-                upper = face.above(upper, gains[-1])
+                gain = face.gains(values, at_kinks)
+                gains.append(gain)
+                upper = face.above(upper, gain)
             x = torch.where(lam >= 0, at_kinks * choice.slope, upper)
             values.append((x_hat * kinks.passing).index_copy_(-1, kinks.index, x))
         return Route(values, tuple(found), tuple(gains))

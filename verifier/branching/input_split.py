@@ -1,10 +1,10 @@
 """Where to cut a box: which input makes the bound of a row loose.
 
-The gap between a row and the plane below it has two sources.  The plane itself varies over the box, by |slope_i| times
-the width of input i.  And each ambiguous neuron adds its triangle's height times its coefficient.  The height depends on
-the radius of the neuron's bounds, and a zonotope tells how much each symbol contributes to that radius: an input
-directly, an earlier neuron through its own radius, whose contributions are known in turn.  One pass from the last
-group to the first therefore attributes the whole gap to the inputs.
+The gap between a row and the plane below it has two sources.  The plane itself varies over the box, by |slope_i|
+times the width of input i.  And each ambiguous neuron adds its triangle's height times its coefficient.  The height
+depends on the radius of the neuron's bounds, and a zonotope tells how much each symbol contributes to that radius: an
+input directly, an earlier neuron through its own radius, whose contributions are known in turn.  One pass from the
+last group to the first therefore attributes the whole gap to the inputs.
 
 requires:   the zonotopes of the boxes, and a backward sweep over the same bounds
 guarantees: nothing but a good order; any choice keeps a search correct

@@ -18,6 +18,7 @@ from verifier.config.options import (
     CutTier,
     Initial,
     PrimalStart,
+    Propagated,
     SaddlePoint,
     SaddlePointTier,
     Search,
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from verifier.search.engine import Limits
     from verifier.search.relus import Policy
 
-METHODS = tuple("interval crown wong_kolter alpha_crown big_m active_set saddle_point as_sp lp lp_cuts".split())
+METHODS = tuple(
+    "interval crown wong_kolter alpha_crown propagated big_m active_set saddle_point as_sp lp lp_cuts".split()
+)
 """The bounding methods by name."""
 
-_COUNTS = dict.fromkeys(("alpha_crown", "big_m", "active_set", "saddle_point", "as_sp"), "iterations")
+_COUNTS = dict.fromkeys(("alpha_crown", "propagated", "big_m", "active_set", "saddle_point", "as_sp"), "iterations")
 _COUNTS["lp_cuts"] = "rounds"
 
 
@@ -59,6 +62,8 @@ def build_bounder(method: str, options: Bounding) -> Bounder:
         raise InputError(f"there is no method '{method}'; the methods are {', '.join(METHODS)}")
     if method == "alpha_crown":
         return Certified(alpha_crown.AlphaCrown(_ascent(options.alpha_crown)))
+    if method == "propagated":
+        return Certified(_propagated(options.propagated))
     if method == "big_m":
         return Certified(big_m.BigM(_ascent(options.big_m), big_m.Start(options.big_m.start)))
     if method == "lp_cuts":
@@ -106,10 +111,17 @@ def _active_set(options: ActiveSet) -> active_set.ActiveSet:
     )
 
 
-def _ascent(options: AlphaCrown | BigM | Initial | ActiveSet | PrimalStart) -> Ascent:
+def _propagated(options: Propagated) -> Bounder:
+    from verifier.bounding import propagated
+
+    first, then = _ascent(options.initial), _ascent(options)
+    return propagated.Propagated(first, then, options.thresholds, options.rounds, options.averaged)
+
+
+def _ascent(options: AlphaCrown | Propagated | BigM | Initial | ActiveSet | PrimalStart) -> Ascent:
     from verifier.bounding import ascent
 
-    linear = not isinstance(options, AlphaCrown)
+    linear = not isinstance(options, AlphaCrown | Propagated)
     return ascent.Ascent(options.iterations, ascent.Steps(options.first_step, options.last_step, linear))
 
 
@@ -140,15 +152,17 @@ def build_policy(options: Search) -> Policy:
 def build_tier(options: Tier) -> tiers.Tier:
     """One rung of the ladder."""
     from verifier.bounding import ascent
-    from verifier.search.propagated_tier import Propagated
+    from verifier.search import propagated_tier
 
     def climb(part: Climb | SlopeTier | CutTier) -> Ascent:
         return ascent.Ascent(part.iterations, ascent.Steps(part.first_step, part.last_step), check_every=5)
 
     if isinstance(options, SlopeTier):
-        return Propagated(climb(options.root), climb(options))
+        return propagated_tier.Propagated(climb(options.root), climb(options))
     if isinstance(options, CutTier):
-        return Propagated(climb(options.root), climb(options), options.thresholds, climb(options.scout))
+        return propagated_tier.Propagated(
+            climb(options.root), climb(options), options.thresholds, climb(options.scout), options.refresh
+        )
     return _multipliers(options)
 
 

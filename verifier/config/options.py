@@ -35,6 +35,18 @@ class AlphaCrown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last_step: Step = 0.01
 
 
+class Propagated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """alpha-CROWN first, then rounds that bend the upper faces by Anderson cuts, one per threshold."""
+
+    iterations: Count = 150  # of each round
+    first_step: Step = 0.05
+    last_step: Step = 0.005
+    initial: AlphaCrown = AlphaCrown()
+    thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
+    rounds: Count = 1
+    averaged: Positive = 40  # forward points at whose mean the masks are found
+
+
 class BigM(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The dual of the Big-M relaxation; the paper's values for incomplete verification."""
 
@@ -116,6 +128,7 @@ class Bounding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sharpen: Literal["none", "crown", "wong_kolter", "alpha_crown", "big_m", "active_set"] = "none"
     batch: Positive = 256  # boxes that are bounded together, at most
     alpha_crown: AlphaCrown = AlphaCrown()
+    propagated: Propagated = Propagated()
     big_m: BigM = BigM()
     active_set: ActiveSet = ActiveSet()
     saddle_point: SaddlePoint = SaddlePoint()
@@ -149,6 +162,8 @@ class CutTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     root: Climb = Climb(first_step=0.1, last_step=0.005)
     scout: Climb = Climb(40, 0.05, 0.02)  # the ascent without cuts whose forward points the oracle is asked at
     thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
+    # In domains whose depth is a multiple of it, a new mask takes the place of the least used one; null: never.
+    refresh: Positive | None = None
 
 
 class BigMTier(BigM, frozen=True, forbid_unknown_fields=True, tag_field="method", tag="big_m"):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 
 from verifier.operators.base import LinearMap, flat_size
+from verifier.operators.phases import MOST_CHANNELS, Phases
 from verifier.shapes import Float, Tensor
 
 _CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -89,9 +91,20 @@ class Conv(LinearMap):
     def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return self._forward(r, self.weight.abs())
 
+    @cached_property
+    def _phases(self) -> Phases | None:
+        """A faster way to transpose, where there is one."""
+        few, (first, *others) = self.in_shape[0] <= MOST_CHANNELS, self.stride
+        if not few or len(others) != 1 or others != [first] or first == 1 or self.groups > 1 or max(self.dilation) > 1:
+            return None
+        (before1, _), (before2, _) = self.padding
+        return Phases.of(self.weight, first, (self.in_shape[1], self.in_shape[2]), (before1, before2))
+
     def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
         batch, out_shape, axes = y.shape[:-1], self.out_shape, len(self.stride)
         images = y.reshape(-1, *out_shape)
+        if self._phases is not None:
+            return self._phases.transpose(images).reshape(*batch, self.n_in)
         covered = [(m - 1) * s + r for m, s, r in zip(out_shape[1:], self.stride, self._reach, strict=True)]
         padded = [n + sum(pad) for n, pad in zip(self.in_shape[1:], self.padding, strict=True)]
         rest = [p - c for p, c in zip(padded, covered, strict=True)]  # columns that no window reaches

@@ -131,6 +131,7 @@ class MultiplierClimber(Climber):
             objective,
             sweep.backward(objective, Linear().choices(sweep)),
             bound.iterations,
+            batch.masks,
         )
 
     def _solve(self, batch: Batch, start: Float[Tensor, "D V"] | None, until: Until) -> Bound:

@@ -92,10 +92,10 @@ class ProblemSearch:
             done = done + progress
             if outcome is not None and outcome.witness is not None:
                 return Outcome(outcome.witness, None, done)
-            reason = Reason.TIMEOUT if outcome is None else outcome.reason
-            if reason in (Reason.TIMEOUT, Reason.LIMIT):
-                return Outcome(None, reason, later + progress)
-            doubt = outweighed(doubt, reason)
+            why = Reason.TIMEOUT if outcome is None else outcome.reason
+            if why in (Reason.TIMEOUT, Reason.LIMIT):
+                return Outcome(None, why, later + progress)
+            doubt = outweighed(doubt, why)
         return Outcome(None, doubt, done)
 
     def _together(self, problem: Problem) -> int:

@@ -10,25 +10,31 @@ from verifier.bounding.ascent import Ascent, Steps
 from verifier.bounding.average import Averaging
 from verifier.bounding.base import Until
 from verifier.bounding.conjunction import ConjunctionDual
-from verifier.bounding.cut_masks import CutMasks
-from verifier.bounding.propagated import Threshold, find_masks
+from verifier.bounding.cut_masks import CutMasks, refreshed
+from verifier.bounding.oracle import Threshold, find_masks
+from verifier.bounding.propagated_dual import PropagatedDual
 from verifier.search.root import Batch, Root
 from verifier.search.tiers import Climbed, Climber, Evidence, Tier
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Float, Int, Tensor
+
+POOL_BYTES = 2**28
+"""The memory of all masks; beyond it none are found anew."""
 
 
 @dataclass(frozen=True)
 class Propagated(Tier):
     """Slopes, split multipliers and row weights, and for every threshold a cut at each kink.
 
-    `first` climbs on the whole boxes, `ascent` in the tree; masks come from the mean of the last forward points of
-    `scout`, an ascent without cuts on the whole boxes.  Without thresholds this is alpha-CROWN.
+    `first` climbs on the whole boxes, `ascent` in the tree; the masks of each cut come from the mean of the last
+    forward points of `scout`, an ascent with the cuts before it on the whole boxes.  Without thresholds this is
+    alpha-CROWN.
     """
 
     first: Ascent
     ascent: Ascent
     thresholds: tuple[Threshold, ...] = ()
     scout: Ascent = field(default_factory=lambda: Ascent(40, Steps(0.05, 0.02), check_every=5))
+    refresh: int | None = None  # masks are found anew in domains whose depth is a multiple of it
 
     @property
     def name(self) -> str:
@@ -63,17 +69,23 @@ class PropagatedClimber(Climber):
         self.tier, self.root = tier, root
         self.name, self.iterations = tier.name, tier.ascent.iterations
         self.pool: CutMasks | None = None
+        self.rows = 0  # of the pool
 
     def begin(self, whole: Batch, below: Climbed | None, until: Until) -> Climbed:
+        if below is not None and isinstance(below.evidence, PropagatedEvidence):
+            self.pool, self.rows = below.evidence.masks, len(whole)  # the cuts of the tier below stay
         dual = self._dual(whole)
-        start = dual.best_start() if below is None else below.variables.unsqueeze(1)
-        if not self.tier.thresholds:
-            return self._run(whole, start, self.tier.first, until)
-        averaging = Averaging(self.tier.scout.iterations // 2)
-        scouted = self.tier.scout.run(dual, start, until, averaging)
-        if averaging.average is not None:
-            self.pool = find_masks(dual.slopes, averaging.average, self.tier.thresholds)
-        return self._run(whole, self._widened(whole, scouted.point), self.tier.first, until)
+        point = dual.best_start() if below is None else below.variables.unsqueeze(1)
+        known = 0 if self.pool is None else self.pool.count
+        for threshold in self.tier.thresholds[known:]:  # each cut is found where those before it leave the relaxation
+            averaging = Averaging(self.tier.scout.iterations // 2)
+            point = self.tier.scout.run(dual, point, until, averaging).point
+            if averaging.average is None:  # closed, or out of time
+                break
+            found = find_masks(dual.slopes, averaging.average, (threshold,))
+            self.pool = found if self.pool is None else self.pool.join(found)
+            self.rows, dual, point = len(whole), self._dual(whole), self._widened(whole, point)
+        return self._run(whole, point, self.tier.first, until)
 
     def climb(self, batch: Batch, start: Float[Tensor, "D V"], until: Until) -> Climbed:
         return self._run(batch, start.float().unsqueeze(1), self.tier.ascent, until)
@@ -106,7 +118,8 @@ class PropagatedClimber(Climber):
         dual = ConjunctionDual.of(batch.sweep(), batch.rows(), masks)
         start = start.clone()
         dual.project(start)
-        best = ascent.run(dual, start, until)
+        averaging = self._averaging(ascent)
+        best = ascent.run(dual, start, until, averaging)
         at = dual.evaluate(best.point)
         lower = torch.fmax(best.lower, at.lower)[:, 0]  # an ascent that time cut short may know nothing
         return Climbed(
@@ -118,4 +131,33 @@ class PropagatedClimber(Climber):
             dual.rows.combined(self.root.layer, best.point[..., dual.plain :]),
             at.trace,
             best.iterations,
+            batch.masks if averaging is None else self._refreshed(batch, dual, best.point, averaging),
         )
+
+    def _averaging(self, ascent: Ascent) -> Averaging | None:
+        room = self.pool is not None and self.rows * self.pool.bytes_each < POOL_BYTES
+        return Averaging(max(1, ascent.iterations // 2)) if self.tier.refresh and room else None
+
+    def _refreshed(
+        self, batch: Batch, dual: ConjunctionDual, point: Float[Tensor, "D 1 V"], averaging: Averaging
+    ) -> Int[Tensor, " D"]:
+        """The rows of masks for the children: where it is time, the least used cut has given way to a new one.
+
+        Shares are relative, so the new cut starts with those of the old one.
+        """
+        average = averaging.average
+        if average is None or self.pool is None or self.tier.refresh is None:
+            return batch.masks
+        depth = (batch.signs[average.rows] != 0).sum(dim=1)
+        due = average.rows[(depth > 0) & (depth % self.tier.refresh == 0)]
+        if not len(due):
+            return batch.masks
+        assert isinstance(dual.slopes, PropagatedDual)
+        fresh = find_masks(dual.slopes, average, self.tier.thresholds[:1]).select(due)
+        plain = point[..., : dual.plain]
+        uses = dual.slopes.uses(plain, dual.evaluate(point))
+        masks, _ = refreshed(self.pool.select(batch.masks[due]), uses[due], fresh)
+        self.pool = CutMasks.cat([self.pool, masks])
+        numbers = torch.arange(self.rows, self.rows + len(due), device=due.device)
+        self.rows += len(due)
+        return batch.masks.index_copy(0, due, numbers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from verifier.bounding.base import Until
 from verifier.result.verdict import Reason
@@ -25,7 +25,7 @@ class Runner:
 
     make: Callable[[], Hunt]
     hunt: Hunt | None = None
-    progress: Progress = Progress()
+    progress: Progress = field(default_factory=Progress)
     spent: float = 0.0
 
     def run(self, seconds: float, until: Until, report: Report) -> Outcome | None:

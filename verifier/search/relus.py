@@ -190,7 +190,7 @@ class SignSpace(Space[SignDomains]):
             tier,
             batch.signs,
             rise,
-            batch.masks,
+            torch.where(tier == brood.tier, found.masks[rows], batch.clause),  # a higher tier has cuts of its own
             variables.half(),
             self._scores(brood.tier, batch, found, rows),
             bounds,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from verifier.bounding.base import Objective, Until
 from verifier.bounding.sweep import Sweep, Trace
 from verifier.search.root import Batch, Root
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Float, Int, Tensor
 
 CLOSE_TOGETHER = 128
 """How many domains are proved at once: float64 takes twice the memory."""
@@ -42,6 +42,7 @@ class Climbed:
     objective: Objective
     trace: Trace  # of one backward sweep, for branching
     iterations: int
+    masks: Int[Tensor, " D"]  # the rows of cuts that children inherit
 
 
 class Climber(ABC):

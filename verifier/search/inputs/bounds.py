@@ -1,4 +1,4 @@
-"""Bounds of boxes: a zonotope for the neurons, one backward sweep for the rows."""
+"""Bounds of boxes: a zonotope for the neurons, an ascent over slopes, and one rigorous sweep for the rows."""
 
 from __future__ import annotations
 
@@ -7,90 +7,143 @@ from dataclasses import dataclass
 import torch
 
 from verifier.bounding.base import Region, widest
+from verifier.bounding.conjunction import Conjunction
 from verifier.bounding.rounding import layer_slack
 from verifier.bounding.zonotope import Form, Zonotopes, propagate
 from verifier.branching.input_split import axis_gains
 from verifier.network.network import Network
 from verifier.search.inputs.boxes import BoxDomains
+from verifier.search.inputs.clip import clipped, hull
 from verifier.search.inputs.planes import Planes, planes_below
+from verifier.search.inputs.slopes import Choice, Kinked, Sweeps, climb
 from verifier.search.inputs.table import Table
 from verifier.search.inputs.weights import best_weights
 from verifier.shapes import Bool, Float, Int, Tensor
 
 SINGLE, DOUBLE = 0, 1
-"""Tiers: the precision of the zonotope.  The sweep is always made in float64."""
+"""Tiers: the precision of the zonotope.  The sweep that closes boxes is always made in float64."""
 
 
 @dataclass(frozen=True, eq=False)
 class BoxBounds:
-    """What is known of a batch of boxes: a bound per clause, planes below its rows, the gains of cuts.
+    """What is known of a batch of boxes.
 
-    `slope` and `offset` hold a plane for the best combination of each clause's rows and, where some clause has several
-    rows, for each single row; `owner` says to which clause a plane belongs.  `doubt` is what rounding in the
+    `lower` is the bound of each clause, +inf where it was not asked for; `low` and `high` are what clipping leaves,
+    empty where nothing is pending; `corner` is where the worst plane is least; `doubt` is what rounding in the
     zonotope may have cost the worst clause.
     """
 
     lower: Float[Tensor, "D C"]
-    slope: Float[Tensor, "D S n0"]
-    offset: Float[Tensor, "D S"]
-    owner: Bool[Tensor, "D C S"]
+    low: Float[Tensor, "D n0"]
+    high: Float[Tensor, "D n0"]
+    corner: Float[Tensor, "D n0"]
     gains: Float[Tensor, "D n0"]
     kinks: Int[Tensor, " D"]
     doubt: Float[Tensor, " D"]
 
 
 @dataclass(frozen=True, eq=False)
+class Pairs:
+    """A pending clause of a box: all that belongs to the pairs has one row for each; `box` says which box it is."""
+
+    net: Network
+    boxes: BoxDomains
+    found: Zonotopes
+    rows: Conjunction
+    box: Int[Tensor, " P"]
+
+    def choice(self, effort: Effort) -> Choice:
+        """Good slopes and weights, found in the precision of the zonotope."""
+        dtype, box = self.found.output.centre.dtype, self.box
+        rows = self.rows.to(dtype)
+        inputs = Form.of_box(self.boxes.low, self.boxes.high, dtype)
+        weights = best_weights(rows, (inputs, self.found.output), box, effort.weights)
+        groups = tuple(
+            Kinked.of(low[box], high[box]) for low, high in zip(self.found.l_hat, self.found.u_hat, strict=True)
+        )
+        low, high = self.boxes.low[box].to(dtype), self.boxes.high[box].to(dtype)
+        return climb(Sweeps(self.net, low, high, groups, rows), weights, effort.slopes)
+
+    def best(self, planes: Planes) -> Float[Tensor, " P"]:
+        """The bound of each pair: that of the combination or of a single row; padding does not count."""
+        combined, alone = planes.lower[:, 0], planes.lower[:, 1:]
+        if not alone.shape[1]:
+            return combined
+        return torch.maximum(combined, alone.masked_fill(~self.rows.present, -torch.inf).amax(dim=1))
+
+    def region(self) -> Region:
+        """The boxes and their bounds in float64."""
+        l_hat = tuple(low[self.box].to(torch.float64) for low in self.found.l_hat)
+        u_hat = tuple(high[self.box].to(torch.float64) for high in self.found.u_hat)
+        return Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Steps of the ascents over the weights of rows and over slopes."""
+
+    weights: int = 10
+    slopes: int = 6
+
+
+@dataclass(frozen=True, eq=False)
 class BoxBounder:
     """Bounds every pending clause of a batch of boxes.
 
-    requires:   the network in float64
-    guarantees: `lower` and the planes include all rounding errors, in both tiers
+    requires:   `net` in float64, `single` the same in float32
+    guarantees: `lower`, `low` and `high` include all rounding errors, in both tiers
     """
 
     net: Network
     single: Network
     table: Table
-    weight_steps: int
+    effort: Effort
 
     def bound(self, boxes: BoxDomains) -> BoxBounds:
-        """Require: all boxes have the same tier."""
-        double = not len(boxes) or int(boxes.tier[0]) == DOUBLE
-        found = propagate(self.net if double else self.single, boxes.low, boxes.high)
-        own = self.table.own[boxes.root]
-        planes, owner = self._planes(boxes, found, own)
-        clauses = own.shape[1]
-        lower = torch.where(owner, planes.lower.unsqueeze(1), -torch.inf).amax(dim=-1)
-        worst = torch.where(boxes.pending, lower, torch.inf).argmin(dim=1)
-        pick = torch.arange(len(boxes), device=worst.device)
-        lam = [None if c is None else c[:, :clauses][pick, worst] for c in planes.coefficients]
-        variation = planes.slope[pick, worst].abs() * (boxes.high - boxes.low)
-        gains = axis_gains(found, lam, variation)
+        """Require: all boxes have the same tier and something pending."""
+        net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
+        found = propagate(net, boxes.low, boxes.high)
+        box, clause = torch.nonzero(boxes.pending, as_tuple=True)
+        pairs = Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box)
+        planes = self._planes(pairs, pairs.choice(self.effort))
+        best = pairs.best(planes)
+        lower = torch.full(boxes.pending.shape, torch.inf, dtype=best.dtype, device=best.device)
+        lower[box, clause] = best
+        place = torch.zeros_like(boxes.pending, dtype=torch.long)
+        place[box, clause] = torch.arange(len(box), device=box.device)
+        worst = place.gather(1, lower.argmin(dim=1, keepdim=True)).squeeze(1)
+        low, high = _clipped(boxes, planes, box, ~(best > 0))
+        slope = planes.slope[worst, 0]
+        lam = [None if c is None else c[worst, 0] for c in planes.coefficients]
         return BoxBounds(
-            lower, planes.slope, planes.offset, owner, gains, found.ambiguous, self._doubt(boxes, found, worst)
+            lower,
+            low,
+            high,
+            torch.where(slope >= 0, boxes.low, boxes.high),
+            axis_gains(found, lam, slope.abs() * (boxes.high - boxes.low)),
+            found.ambiguous,
+            (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
         )
 
-    def _planes(
-        self, boxes: BoxDomains, found: Zonotopes, own: Bool[Tensor, "D C R"]
-    ) -> tuple[Planes, Bool[Tensor, "D C S"]]:
-        """A plane per clause and, if some clause has several rows, one per row."""
-        rows = self.table.rows(boxes.root)
-        inputs = Form.of_box(boxes.low, boxes.high, found.output.centre.dtype)
-        weights = best_weights(rows, own, inputs, found.output, self.weight_steps)
-        owner = torch.eye(own.shape[1], dtype=torch.bool, device=own.device).expand(len(boxes), -1, -1)
-        if bool((own.sum(dim=-1) > 1).any()):
-            each = torch.eye(own.shape[2], dtype=weights.dtype, device=own.device).expand(len(boxes), -1, -1)
-            weights, owner = torch.cat([weights, each], dim=1), torch.cat([owner, own], dim=2)
-        dtype = torch.float64
-        region = Region(
-            boxes.low, boxes.high, tuple(x.to(dtype) for x in found.l_hat), tuple(x.to(dtype) for x in found.u_hat)
-        )
+    def _planes(self, pairs: Pairs, choice: Choice) -> Planes:
+        """A plane below the best combination of each pair's rows and, if there are several rows, below each of them."""
+        rows, dtype = pairs.rows, torch.float64
+        weights, slopes = choice.weights.to(dtype).unsqueeze(1), [s.to(dtype).unsqueeze(1) for s in choice.slopes]
+        count = rows.c.shape[1]
+        if count > 1:
+            each = torch.eye(count, dtype=dtype, device=weights.device).expand(len(weights), -1, -1)
+            weights = torch.cat([weights, each * rows.present.unsqueeze(1)], dim=1)
+        region = pairs.region()
         layers = len(self.net.layers)
         slack = layer_slack(self.net.output, region, widest(self.net, layers) + layers)
         error = rows.rounding(weights, region, slack)
-        return planes_below(self.net, region, rows.combined(layers, weights), error), owner
+        return planes_below(self.net, region, rows.combined(layers, weights), slopes, error)
 
-    def _doubt(self, boxes: BoxDomains, found: Zonotopes, worst: Int[Tensor, " D"]) -> Float[Tensor, " D"]:
-        """How much the zonotope's rounding errors move the rows of the worst clause, at most."""
-        rows, own = self.table.rows(boxes.root), self.table.own[boxes.root, worst]
-        moved = (rows.A.abs() @ found.output.error.to(rows.A.dtype).unsqueeze(-1)).squeeze(-1)
-        return (moved * own).amax(dim=-1)
+
+def _clipped(
+    boxes: BoxDomains, planes: Planes, box: Int[Tensor, " P"], pending: Bool[Tensor, " P"]
+) -> tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]]:
+    """What the planes of pending pairs leave of their boxes."""
+    kept = torch.nonzero(pending).flatten()
+    parts = clipped((boxes.low[box[kept]], boxes.high[box[kept]]), planes.slope[kept], planes.offset[kept])
+    return hull((boxes.low, boxes.high), parts, box[kept])

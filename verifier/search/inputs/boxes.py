@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from verifier.search.domains import Domains, cat
 from verifier.shapes import Bool, Float, Int, Tensor
 

@@ -43,8 +43,8 @@ class Candidates:
     def _margins(self, x: Tensor, root: Tensor, clause: Tensor) -> Float[Tensor, " P"]:
         """The largest row of each point's clause; NaN counts as infinite."""
         single = x.to(torch.float32)
-        rows = self._table.rows(root).to(torch.float32)
-        own = self._table.own[root][self._table.number[root] == clause.unsqueeze(1)]
+        place = (self._table.number[root] == clause.unsqueeze(1)).long().argmax(dim=1)
+        rows = self._table.rows(root, place).to(torch.float32)
         g = rows.values(self._net.forward(single).unsqueeze(1), single.unsqueeze(1)).squeeze(1)
-        worst = g.masked_fill(~own, -torch.inf).amax(dim=-1)
+        worst = g.masked_fill(~rows.present, -torch.inf).amax(dim=-1)
         return worst.nan_to_num(nan=torch.inf, neginf=0.0)

@@ -7,7 +7,7 @@ satisfies slope . x + offset <= 0, and for every input i
 
 requires:   planes that include all rounding errors (`planes`)
 guarantees: what is cut off holds no unsafe point; limits are rounded outward
-source:     linear constraint-driven contraction of boxes, as in "Clip-and-Verify" (2025) and older interval methods
+source:     contraction of boxes by linear constraints, as in "Clip-and-Verify" (2025) and older interval methods
 """
 
 from __future__ import annotations
@@ -15,36 +15,31 @@ from __future__ import annotations
 import torch
 
 from verifier.operators import gamma
-from verifier.shapes import Bool, Float, Tensor
+from verifier.shapes import Float, Int, Tensor
+
+Box = tuple[Float[Tensor, "P n0"], Float[Tensor, "P n0"]]
 
 
-def clipped(
-    box: tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]],
-    slope: Float[Tensor, "D S n0"],
-    offset: Float[Tensor, "D S"],
-    owner: Bool[Tensor, "D C S"],
-) -> tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]]:
-    """The hull of what the clauses leave of each box; a clause leaves what all planes that it owns leave.
-
-    A clause that owns nothing is decided and leaves nothing.  Where nothing at all is left, some upper end lies below
-    its lower one.
-    """
+def clipped(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"]) -> Box:
+    """What all planes of a box leave of it.  Where nothing is left, some upper end lies below its lower one."""
     low, high = (side.unsqueeze(1) for side in box)
     least = torch.minimum(slope * low, slope * high)
     total = least.sum(dim=-1, keepdim=True) + offset.unsqueeze(-1)
     size = least.abs().sum(dim=-1, keepdim=True) + offset.abs().unsqueeze(-1)
     room = least - total + gamma(slope.shape[-1] + 16) * size
-    # The quotient is one more rounding; where the slope is zero or tiny it may overflow, and then cuts nothing.
+    # The quotient is one more rounding.  Where the slope is zero or tiny it overflows or is NaN, and cuts nothing.
     limit = room / slope
     limit = limit + 4 * torch.finfo(limit.dtype).eps * limit.abs() * slope.sign()
-    below = torch.where(slope < 0, torch.fmax(limit, low), low)
-    above = torch.where(slope > 0, torch.fmin(limit, high), high)
-    new_low, new_high = torch.full_like(box[0], torch.inf), torch.full_like(box[1], -torch.inf)
-    for own in owner.unbind(dim=1):
-        mine = own.unsqueeze(-1)
-        start = below.masked_fill(~mine, -torch.inf).amax(dim=1)
-        stop = above.masked_fill(~mine, torch.inf).amin(dim=1)
-        left = own.any(dim=1, keepdim=True) & (start <= stop).all(dim=1, keepdim=True)
-        new_low = torch.where(left, torch.minimum(new_low, start), new_low)
-        new_high = torch.where(left, torch.maximum(new_high, stop), new_high)
-    return new_low, new_high
+    below = torch.where(slope < 0, torch.fmax(limit, low), low).amax(dim=1)
+    above = torch.where(slope > 0, torch.fmin(limit, high), high).amin(dim=1)
+    return below, above
+
+
+def hull(box: Box, parts: Box, of: Int[Tensor, " p"]) -> Box:
+    """The smallest boxes around parts; part i belongs to box of[i].  Empty parts do not count."""
+    low, high = parts
+    left = (low <= high).all(dim=1, keepdim=True)
+    place = of.unsqueeze(1).expand_as(low)
+    start = torch.full_like(box[0], torch.inf).scatter_reduce(0, place, low.where(left, torch.inf), "amin")
+    stop = torch.full_like(box[1], -torch.inf).scatter_reduce(0, place, high.where(left, -torch.inf), "amax")
+    return start, stop

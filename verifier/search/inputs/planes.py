@@ -1,7 +1,8 @@
 """Linear functions of the input below the rows of each box: what closes boxes, and what clips them.
 
-One backward sweep in float64 through the relaxed ReLUs, with CROWN's faces.  It differs from a sweep that only bounds
-in what it keeps: the linear function itself, and the coefficients of all neurons, which tell where its gap comes from.
+One backward sweep in float64 through the relaxed ReLUs, with lower slopes that somebody chose.  It differs from a sweep
+that only bounds in what it keeps: the linear function itself, and the coefficients of all neurons, which tell where
+its gap comes from.
 
 requires:   valid bounds of all groups
 guarantees: slope . x + offset <= objective(x) for every x of the box, all rounding errors included
@@ -26,37 +27,39 @@ from verifier.shapes import Float, Tensor
 class Faces:
     """The relaxation of one group: lower x_hat <= x <= upper x_hat + intercept where x_hat keeps its bounds."""
 
-    lower: Float[Tensor, "D 1 n"]
-    upper: Float[Tensor, "D 1 n"]
-    intercept: Float[Tensor, "D n"]
+    lower: Float[Tensor, "P S n"]
+    upper: Float[Tensor, "P 1 n"]
+    intercept: Float[Tensor, "P n"]
 
     @classmethod
-    def of(cls, low: Float[Tensor, "D n"], high: Float[Tensor, "D n"]) -> Faces:
+    def of(cls, low: Float[Tensor, "P n"], high: Float[Tensor, "P n"], slope: Float[Tensor, "P S n"]) -> Faces:
+        """Require: slopes in [0, 1]; those of stable neurons do not matter."""
         kinked = ~((low >= 0) | (high <= 0))  # NaN counts as ambiguous, and spoils the bound
         stable = (low >= 0).to(low.dtype)
         upper = torch.where(kinked, round_up(high / (high - low)), stable)
-        lower = torch.where(kinked, (high > -low).to(low.dtype), stable)
-        intercept = torch.where(kinked, -upper * low, 0.0)
-        return cls(lower.unsqueeze(1), upper.unsqueeze(1), intercept)
+        lower = torch.where(kinked.unsqueeze(1), slope, stable.unsqueeze(1))
+        return cls(lower, upper.unsqueeze(1), torch.where(kinked, -upper * low, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Planes:
     """A linear function below each objective, its least value over the box, and the coefficients on its way."""
 
-    slope: Float[Tensor, "D S n0"]
-    offset: Float[Tensor, "D S"]
-    lower: Float[Tensor, "D S"]
-    coefficients: tuple[Float[Tensor, "D S _"] | None, ...]  # of x[k], None where nobody reads the group
-
-    def minimiser(self, lower: Float[Tensor, "D n0"], upper: Float[Tensor, "D n0"]) -> Float[Tensor, "D S n0"]:
-        """The corner of the box where the function is least."""
-        return torch.where(self.slope >= 0, lower.unsqueeze(1), upper.unsqueeze(1))
+    slope: Float[Tensor, "P S n0"]
+    offset: Float[Tensor, "P S"]
+    lower: Float[Tensor, "P S"]
+    coefficients: tuple[Float[Tensor, "P S _"] | None, ...]  # of x[k], None where nobody reads the group
 
 
-def planes_below(net: Network, region: Region, objective: Objective, error: Float[Tensor, "D S"]) -> Planes:
-    """Sweep back from the output.  `error`: what rounding has already cost the objective."""
-    faces = [Faces.of(low, high) for low, high in zip(region.l_hat, region.u_hat, strict=True)]
+def planes_below(
+    net: Network,
+    region: Region,
+    objective: Objective,
+    slopes: Sequence[Float[Tensor, "P S _"]],
+    error: Float[Tensor, "P S"],
+) -> Planes:
+    """Sweep back from the output with the given lower slopes.  `error`: what rounding already cost the objective."""
+    faces = [Faces.of(*bounds) for bounds in zip(region.l_hat, region.u_hat, slopes, strict=True)]
     length = widest(net, len(net.layers)) + len(net.layers)
     lam: list[Tensor | None] = [objective.inputs, *[None] * len(faces)]
     mu = objective.coefficients

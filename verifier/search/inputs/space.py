@@ -8,7 +8,7 @@ ambiguous neurons, or by a linear program.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import torch
@@ -17,10 +17,9 @@ from verifier.bounding.base import Until
 from verifier.property.canonical import Problem
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts, Offer, Outcome, Progress, Space, Step, cat, outweighed
-from verifier.search.inputs.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds
+from verifier.search.inputs.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Effort
 from verifier.search.inputs.boxes import BoxDomains, divisible, middle, split
 from verifier.search.inputs.candidates import Candidates
-from verifier.search.inputs.clip import clipped
 from verifier.search.inputs.table import Table
 from verifier.shapes import Float, Int, Tensor
 
@@ -28,6 +27,9 @@ Finish = Callable[[Tensor, Tensor, tuple[int, ...]], Outcome]
 """Decides clauses (numbers of the property) on one box, given by its ends [n0]."""
 
 NAMES = {SINGLE: "boxes", DOUBLE: "boxes_float64"}
+
+BATCH_WORK = 2e10
+"""Multiplications of one batch, roughly: a large network gets fewer boxes at a time, so that deadlines are kept."""
 
 ROUGH = 0.25
 """Where rounding in float32 may have cost more than this share of the missing bound, children get float64."""
@@ -39,9 +41,9 @@ class InputOptions:
 
     batch: int = 2048  # boxes that are cut at a time
     least_children: int = 32  # fewer are not worth a batch: boxes are cut several times
-    weight_steps: int = 15  # of the ascent over combinations of rows
-    few_kinks: int = 8  # a box with no more ambiguous neurons may be finished in another way
-    patience: int = 40  # cuts that it must have seen before that
+    effort: Effort = field(default_factory=Effort)
+    few_kinks: int = 12  # a box with no more ambiguous neurons may be finished in another way
+    patience: int = 30  # cuts that it must have seen before that
     chunk_bytes: int = 4 * 2**20  # of one tensor of the zonotope: what a cache holds
     offers: int = 8  # points per batch that the falsifier may get
 
@@ -53,7 +55,7 @@ class InputSpace(Space[BoxDomains]):
     guarantees: that of `Space`
     """
 
-    def __init__(  # noqa: PLR0913 (the problem, and what the search may use)
+    def __init__(
         self,
         problem: Problem,
         clauses: Sequence[int],
@@ -67,13 +69,16 @@ class InputSpace(Space[BoxDomains]):
         self._until, self._finish, self._net = until, finish, net
         self._table = Table.of(problem, clauses)
         single = net.to(dtype=torch.float32)
-        self._bounder = BoxBounder(net, single, self._table, self.options.weight_steps)
+        self._bounder = BoxBounder(net, single, self._table, self.options.effort)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._made = 0
+        self._symbols = net.n_in + net.relus  # per box, in the last batch
+        self._cutting, self._finishing = 0.0, 0.0  # seconds spent on each
 
     @property
     def parents(self) -> int:
-        return self.options.batch
+        each = 2.0 * self._net.parameters * self._symbols
+        return max(1, min(self.options.batch, int(BATCH_WORK / each)))
 
     def begin(self) -> Step[BoxDomains]:
         table = self._table
@@ -99,19 +104,33 @@ class InputSpace(Space[BoxDomains]):
         )
 
     def expand(self, parents: BoxDomains) -> Step[BoxDomains]:
-        return self._bounded(split(parents, self.options.least_children))
+        return self._bounded(split(parents, min(self.options.least_children, self.parents)))
 
     def _bounded(self, boxes: BoxDomains) -> Step[BoxDomains]:
-        """Bound boxes, chunk by chunk, and keep what is open."""
-        begun = perf_counter()
+        """Bound boxes, chunk by chunk, and keep what is open; what time does not suffice for stays open as it is."""
+        begun, bounded, seconds = perf_counter(), 0, 0.0
         boxes = self._numbered(boxes.select(boxes.kinks.argsort()))
-        judged = [self._judged(part, self._bounder.bound(part)) for part in self._chunks(boxes)]
-        left, corners = cat([kept for kept, _ in judged]), torch.cat([x for _, x in judged])
-        counts = Counts({NAMES[int(boxes.tier[0])]: len(boxes)}, batches=1, seconds=perf_counter() - begun)
-        witness = self._candidates.tried(left, corners)
+        left, corners = [], []
+        for part in self._chunks(boxes):
+            if bounded and self._until.expired():
+                left.append(part)
+                corners.append(part.low)
+                continue
+            before = perf_counter()
+            bounds = self._bounder.bound(part)
+            bounded, seconds = bounded + len(part), seconds + perf_counter() - before
+            kept, corner = self._judged(part, bounds)
+            left.append(kept)
+            corners.append(corner)
+        found = cat(left)
+        witness = self._candidates.tried(found, torch.cat(corners))
+        self._cutting += perf_counter() - begun
+        counts = Counts({NAMES[int(boxes.tier[0])]: bounded}, batches=1, seconds=seconds)
         if witness is not None:
-            return Step(left, counts, witness)
-        return self._handed_over(left, counts)
+            return Step(found, counts, witness)
+        if len(found):
+            self._symbols = self._net.n_in + int(found.kinks.float().mean())
+        return self._handed_over(found, counts)
 
     def _numbered(self, boxes: BoxDomains) -> BoxDomains:
         first, self._made = self._made, self._made + len(boxes)
@@ -126,11 +145,10 @@ class InputSpace(Space[BoxDomains]):
         return [boxes.select(part) for part in _runs((symbols.cumsum(0) - symbols) // budget)]
 
     def _judged(self, boxes: BoxDomains, found: BoxBounds) -> tuple[BoxDomains, Float[Tensor, "D n0"]]:
-        """The boxes that stay open, clipped, and the corner of each where its plane is least."""
+        """The boxes that stay open, clipped, and a corner of each that may be unsafe."""
         pending = boxes.pending & ~(found.lower > 0)
-        sides = clipped((boxes.low, boxes.high), found.slope, found.offset, found.owner & pending.unsqueeze(-1))
-        kept = torch.nonzero((pending.any(dim=1) & (sides[0] <= sides[1]).all(dim=1))).flatten()
-        before, low, high, pending = boxes.select(kept), sides[0][kept], sides[1][kept], pending[kept]
+        kept = torch.nonzero(pending.any(dim=1) & (found.low <= found.high).all(dim=1)).flatten()
+        before, low, high, pending = boxes.select(kept), found.low[kept], found.high[kept], pending[kept]
         lower, worst = torch.where(pending, found.lower[kept], torch.inf).min(dim=1)
         rough = (before.tier == DOUBLE) | (found.doubt[kept] > ROUGH * lower.abs())
         left = replace(
@@ -144,27 +162,43 @@ class InputSpace(Space[BoxDomains]):
             gains=_gains(found.gains[kept], before, low, high),
             kinks=found.kinks[kept].to(torch.int32),
         )
-        return left, torch.where(found.slope[kept, worst] >= 0, low, high)
+        return left, found.corner[kept].clamp(low, high)
 
     def _handed_over(self, left: BoxDomains, counts: Counts) -> Step[BoxDomains]:
-        """Let `finish` decide the boxes that cutting does not help; the others stay open."""
-        whole = ~divisible(left)
-        stuck = whole
-        if self._finish is not None:
-            few = (left.kinks <= self.options.few_kinks) & (left.depth >= self.options.patience)
-            stuck = whole | few
+        """Let `finish` decide boxes that cutting does not help; the others stay open.
+
+        Those that can still be cut are handed over, deepest first, for as long as cutting has taken: neither way can
+        lose more than half of the time to the other.
+        """
         doubt: Reason | None = None
         undecided = float("inf")
-        for place in torch.nonzero(stuck).flatten().tolist():
+        stays = torch.ones(len(left), dtype=torch.bool, device=left.low.device)
+        for place, must in self._stuck(left):
             if self._until.expired():
-                return Step(left, counts, None, outweighed(doubt, Reason.TIMEOUT), undecided)
+                doubt = outweighed(doubt, Reason.TIMEOUT)
+                break
+            if not must and self._finishing >= self._cutting:
+                break
+            begun = perf_counter()
             outcome = self._decided(left, place)
-            counts = counts + outcome.progress.counts
+            self._finishing += perf_counter() - begun
+            counts, stays[place] = counts + outcome.progress.counts, False
             if outcome.witness is not None:
-                return Step(left, counts, outcome.witness)
+                return Step(left.select(stays), counts, outcome.witness)
             if outcome.reason is not None:
                 doubt, undecided = outweighed(doubt, outcome.reason), min(undecided, float(left.lower[place]))
-        return Step(left.select(~stuck), counts, None, doubt, undecided)
+        return Step(left.select(stays), counts, None, doubt, undecided)
+
+    def _stuck(self, left: BoxDomains) -> list[tuple[int, bool]]:
+        """Boxes for `finish`, the most urgent first, and whether there is no other way."""
+        whole = ~divisible(left)
+        may = whole
+        if self._finish is not None:
+            may = whole | ((left.kinks <= self.options.few_kinks) & (left.depth >= self.options.patience))
+        places = torch.nonzero(may).flatten()
+        urgency = left.depth[places] + torch.where(whole[places], 2**20, 0)
+        places = places[urgency.argsort(descending=True)]
+        return list(zip(places.tolist(), whole[places].tolist(), strict=True))
 
     def _decided(self, left: BoxDomains, place: int) -> Outcome:
         if self._finish is None:

@@ -1,0 +1,53 @@
+"""The gain of a cut is attributed to the input that makes the bound loose."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from falsify.instances import layer
+
+from verifier.bounding.zonotope import propagate
+from verifier.branching.input_split import PLANE_SHARE, axis_gains
+from verifier.network.network import Network
+
+BOX = torch.tensor([[-1.0, -1.0]], dtype=torch.float64), torch.tensor([[1.0, 1.0]], dtype=torch.float64)
+
+
+def gains(net: Network, coefficients: list[list[float]], variation: tuple[float, float] = (0.0, 0.0)) -> list[float]:
+    lam = [torch.tensor([values], dtype=torch.float64) for values in coefficients]
+    found = axis_gains(propagate(net, *BOX), lam, torch.tensor([variation], dtype=torch.float64))
+    return list(found[0].tolist())
+
+
+def one_group(weight: list[list[float]]) -> Network:
+    return Network((2,), (layer("g", 0, weight, [0.0] * len(weight)),), layer("out", 1, [[1.0] * len(weight)], [0.0]))
+
+
+def test_a_neuron_charges_the_inputs_that_widen_it() -> None:
+    """Radius 3, of which 2 and 1 come from the inputs; at zero tilt the height grows with half the radius."""
+    assert gains(one_group([[2.0, -1.0]]), [[-1.0]]) == pytest.approx([1.0, 0.5])
+
+
+def test_the_lower_face_counts_half() -> None:
+    assert gains(one_group([[2.0, -1.0]]), [[1.0]]) == pytest.approx([0.5, 0.25])
+
+
+def test_the_plane_adds_its_own_variation() -> None:
+    assert gains(one_group([[2.0, 0.0]]), [[0.0]], (0.0, 4.0)) == pytest.approx([0.0, 4.0 * PLANE_SHARE])
+
+
+def test_later_neurons_charge_earlier_ones() -> None:
+    """The second group is wide only through the error of the first ReLU, which input 0 causes."""
+    first = layer("first", 0, [[1.0, 0.0]], [0.0])
+    second = layer("second", 1, [[1.0]], [-0.5])
+    net = Network((2,), (first, second), layer("out", 2, [[1.0]], [0.0]))
+    found = gains(net, [[0.0], [-1.0]])
+    assert found[0] > 0.2
+    assert found[1] == 0.0
+
+
+def test_stable_neurons_and_unread_groups_charge_nobody() -> None:
+    net = Network((2,), (layer("g", 0, [[1.0, 0.0]], [5.0]),), layer("out", 1, [[1.0]], [0.0]))
+    assert gains(net, [[-1.0]]) == [0.0, 0.0]
+    found = axis_gains(propagate(one_group([[1.0, 1.0]]), *BOX), [None], torch.zeros(1, 2, dtype=torch.float64))
+    assert found.tolist() == [[0.0, 0.0]]

@@ -1,0 +1,62 @@
+"""Clipping keeps every point that some plane allows, and shrinks boxes as far as single inputs can tell."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verifier.search.inputs.clip import clipped, hull
+
+
+def doubles(values: object) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_a_plane_cuts_every_input_it_looks_at() -> None:
+    """2 x_0 - x_1 + 1 <= 0 on the unit box: x_1 = 1 + 2 x_0 at least, so only the corner (0, 1) is left."""
+    low, high = clipped((doubles([[0.0, 0.0]]), doubles([[1.0, 1.0]])), doubles([[[2.0, -1.0]]]), doubles([[1.0]]))
+    torch.testing.assert_close(low, doubles([[0.0, 1.0]]))
+    torch.testing.assert_close(high, doubles([[0.0, 1.0]]), atol=1e-12, rtol=0)
+    assert bool((low <= doubles([[0.0, 1.0]])).all())
+    assert bool((high >= doubles([[0.0, 1.0]])).all())
+
+
+def test_a_plane_above_zero_leaves_nothing() -> None:
+    low, high = clipped((doubles([[0.0]]), doubles([[1.0]])), doubles([[[1.0]]]), doubles([[0.5]]))
+    assert bool((low > high).any())
+
+
+def test_planes_that_say_nothing_cut_nothing() -> None:
+    box = doubles([[0.0, 1.0]]), doubles([[1.0, 2.0]])
+    nothing = doubles([[[0.0, 0.0], [float("nan"), 0.0], [1e-300, 0.0]]])
+    low, high = clipped(box, nothing, doubles([[0.0, 0.0, -1.0]]))
+    assert low.tolist() == box[0].tolist()
+    assert high.tolist() == box[1].tolist()
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000))
+def test_no_allowed_point_is_lost(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    low = torch.randn(1, 3, generator=generator).double()
+    high = low + torch.rand(1, 3, generator=generator).double()
+    slope = torch.randn(1, 2, 3, generator=generator).double()
+    x = low + (high - low) * torch.rand(2000, 3, generator=generator).double()
+    offset = -(slope @ x[:1].T).squeeze(-1)  # the first point lies on both planes
+    new_low, new_high = clipped((low, high), slope, offset)
+    allowed = (x @ slope[0].T + offset <= 0).all(dim=1)
+    allowed[0] = True
+    assert bool((new_low <= x[allowed]).all())
+    assert bool((x[allowed] <= new_high).all())
+    assert bool((low <= new_low).all())
+    assert bool((new_high <= high).all())
+
+
+def test_the_hull_joins_the_parts_of_one_box() -> None:
+    box = doubles([[0.0], [0.0], [0.0]]), doubles([[9.0], [9.0], [9.0]])
+    parts = doubles([[1.0], [3.0], [5.0], [8.0]]), doubles([[2.0], [4.0], [6.0], [7.0]])
+    low, high = hull(box, parts, torch.tensor([0, 0, 1, 1]))
+    assert low[:2].tolist() == [[1.0], [5.0]]  # the last part is empty
+    assert high[:2].tolist() == [[4.0], [6.0]]
+    assert bool(low[2] > high[2])  # nothing belongs to the third box
