@@ -21,7 +21,7 @@ from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
-from verifier.config import Config, build_intermediate, build_limits, build_policy, load_config
+from verifier.config import Config, build_intermediate, build_limits, build_policy, build_sharpening, load_config
 from verifier.errors import InputError
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
@@ -207,6 +207,7 @@ def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, led
             build_limits(options),
             _intermediate(task),
             falsifier,
+            build_sharpening(options.sharpen, _intermediate(task)),
             Splitting(options.splitting),
             journal=journal,
         )

@@ -56,7 +56,7 @@ def test_each_ending_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert found["killed"]["reason"] == "the worker process died (SIGKILL)"
     assert found["aborted"]["reason"] == "the worker process died (SIGABRT: terminate called: bad_alloc)"
     assert found["killed"]["network"].endswith("net.onnx")
-    assert found["killed"]["config"] == TERMS.config.resolved()
+    assert found["killed"]["config"] == json.loads(json.dumps(TERMS.config.resolved()))
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,10 @@ def test_no_feasible_point_exceeds_the_linear_program_with_the_same_cuts(family:
     assert float(dual.evaluate(random_point(dual, seed)).lower) <= float(program) + 1e-8
     best = Ascent(20, Steps(0.1, 0.02)).run(dual, dual.start(), Until())
     assert float(best.lower) <= float(program) + 1e-8
+    beyond = random_point(dual, seed)
+    for factor in (1.5, 4.0):  # weights that do not cancel z: what is left of it is paid for
+        beyond[..., dual.slopes.variables :] *= factor
+        assert float(dual.evaluate(beyond).lower) <= float(program) + 1e-8
 
 
 @pytest.mark.parametrize(("family", "kind"), PAIRS)

@@ -130,7 +130,7 @@ def test_inherited_prices_mean_what_they_say(family: str, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     point = torch.rand(dual.zero().shape, generator=generator, dtype=torch.float64)
     saddle = Saddle.without_cuts(dual, point)
-    at = saddle.answer(parent.state.prices, parent.blends)
+    at = saddle.answer(parent.state.prices, 0)
     values, x_hats = saddle.complete(at.vertex)
     total = (objective.coefficients * net.output.forward(values)).sum(dim=-1)
     for k, (kinks, prices, x_hat) in enumerate(zip(dual.sweep.kinks, parent.state.prices, x_hats, strict=True)):
@@ -264,6 +264,29 @@ def test_certified_hands_the_state_on(solver: str) -> None:
             net, region, objective, Until(memory_bytes=memory), state(first)
         )
         torch.testing.assert_close(again.lower, first.lower, rtol=0, atol=1e-5)
+
+
+def test_rounding_in_the_parent_is_paid_for_in_the_child() -> None:
+    """The constants of forgotten masks were rounded with the parent's large numbers."""
+    net, region, objective = instance("dense", 4, count=1)
+    proof = state(SOLVERS["saddle_point"].bound(net, region, objective, Until()))
+    assert isinstance(proof, SaddleProof)
+    error = sum(float(prices.error.sum()) for prices in proof.state.prices)
+    assert 0 < error < 1e-10
+    dual = Lagrangian(Sweep.prepare(net, region, objective.layer), objective)
+    saddle = Saddle.without_cuts(dual, dual.zero())
+    doubled = saddle.settled(proof.state.prices, 2**20)
+    cost = saddle.answer(proof.state.prices, 0).lower - saddle.answer(doubled, 0).lower
+    paid = sum(b.error - a.error for a, b in zip(proof.state.prices, doubled, strict=True))
+    torch.testing.assert_close(cost, paid, rtol=1e-3, atol=0)
+
+
+def test_prices_of_different_precisions_stay_apart() -> None:
+    net, region, objective = instance("dense", 4)
+    single = net.to(dtype=torch.float32), region.to(torch.float32), objective.to(torch.float32)
+    proofs = [state(SOLVERS["saddle_point"].bound(*case, Until())) for case in ((net, region, objective), single)]
+    with pytest.raises(ValueError, match="precision"):
+        proofs[0].cat(proofs)
 
 
 def test_prices_of_single_precision_prove_nothing_in_double() -> None:

@@ -97,7 +97,7 @@ def test_doubt_is_told_at_the_end_with_the_worst_of_what_is_undecided() -> None:
     space = Script(
         step([-1.0, -1.0], doubt=Reason.NUMERICS, undecided=-0.25),
         step([-0.125], 2),
-        step([], 3, doubt=Reason.NUMERICS, undecided=-0.0625),
+        step([], 3),
     )
     outcome, heard = run(space)
     assert (outcome.witness, outcome.reason) == (None, Reason.NUMERICS)

@@ -10,12 +10,15 @@ from search.cases import FAMILIES, Case, decide, random_case, slopes
 from search.test_ladder import Long
 
 from verifier.bounding.ascent import Ascent, Steps
+from verifier.bounding.big_m import BigM
 from verifier.branching.babsr import BaBSR
 from verifier.branching.fsb import FilteredSmart
 from verifier.falsify.base import Falsifier
 from verifier.falsify.pgd import PGD, Descent
 from verifier.search.engine import Limits
 from verifier.search.ladder import Ladder
+from verifier.search.multiplier_tier import Multipliers
+from verifier.search.propagated_tier import Propagated
 from verifier.search.relus import Policy
 from verifier.search.tighten import AfterSplit
 
@@ -30,6 +33,8 @@ SHAPES = {
     "boxes": ((1, 2, 2, 1), True, 2),
 }
 WEAK = slopes(Ascent(8, Steps(0.2, 0.05)), Ascent(4, Steps(0.1, 0.05)))  # few steps: leaves are reached
+CUTS = Propagated(Ascent(12, Steps(0.2, 0.02)), Ascent(6, Steps(0.1, 0.02)), (0.5,), Ascent(10, Steps(0.05, 0.02)))
+BIG_M = Multipliers("big_m", BigM(Ascent(12, Steps(0.1, 0.01))), 12)
 TWO = (*WEAK.tiers, Long(Ascent(12, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02))))
 POLICIES = {
     "intercept": Policy(WEAK, batch=256, fill=64),
@@ -39,6 +44,8 @@ POLICIES = {
     "sometimes tightened": Policy(WEAK, BaBSR(), AfterSplit(every=2), batch=16, fill=4),
     "two tiers": Policy(Ladder(TWO, (1.05,)), batch=64, fill=8),
     "two tiers, tightened": Policy(Ladder(TWO, (1.05,)), FilteredSmart(2), AfterSplit(), batch=32, fill=8),
+    "cuts": Policy(Ladder((*WEAK.tiers, CUTS), (1.05,)), BaBSR(), batch=32, fill=8),
+    "multipliers": Policy(Ladder((*WEAK.tiers, BIG_M), (1.05,)), batch=32, fill=8),
 }
 BEST_FIRST, DEPTH_FIRST = Limits(max_domains=20000), Limits(memory_bytes=1, max_domains=20000)
 
@@ -47,7 +54,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 def judge(case: Case, policy: Policy, seed: int, falsifier: Falsifier | None) -> None:
     """Every clause just empty: all is closed.  One of them just not empty: there is a witness, and it is one."""
-    limits, bounded = DEPTH_FIRST if seed % 3 == 2 else BEST_FIRST, bool(seed % 2)
+    limits, bounded = DEPTH_FIRST if seed % 3 == 2 else BEST_FIRST, seed % 5 < 2
     safe = decide(case.problem([GAP] * len(case.claims)), policy, falsifier, limits, bounded=bounded)
     assert safe.witness is None
     assert safe.reason is None
@@ -70,17 +77,17 @@ def run(family: str, shape: str, seed: int, policy: str, falsifiers: tuple[Falsi
 
 
 MEETINGS = [
-    (family, shape, 7 * i + j, policy)
+    (family, shape, 300 + 9 * i + j, policy)
     for i, (family, shape) in enumerate(itertools.product(FAMILIES, SHAPES))
     for j, policy in enumerate(POLICIES)
-    if (i + j) % 4
+    if (i + j) % 2
 ]
-"""Most pairs of a policy with a family and a shape meet, each time on another network."""
+"""Half of all pairs of a policy with a family and a shape, each on another network."""
 
 
 @pytest.mark.parametrize(("family", "shape", "seed", "policy"), MEETINGS)
 def test_verdicts_are_exact(family: str, shape: str, seed: int, policy: str) -> None:
-    run(family, shape, seed, policy, (None,) if seed % 2 else (ATTACK,))
+    run(family, shape, seed, policy, (None,) if seed // 2 % 2 else (ATTACK,))
 
 
 @pytest.mark.slow

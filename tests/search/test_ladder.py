@@ -148,14 +148,21 @@ def test_promotion_is_one_way() -> None:
 
 
 def test_the_rule_goes_upwards_pair_by_pair() -> None:
-    """p = -4, rise 1: 31 nodes; a gain of 2 leaves 7, and another of 1 leaves 3.  Costs 4 and 2 are worth it."""
+    """p = -4, rise 1: 31 nodes; a gain of 2 leaves 7, and another of 1 leaves 3.  Costs 4 and 2.3 are worth it."""
     rungs = Rung((-4.0,)), Rung((-2.0,), 3), Rung((-1.0,), 4)
-    for ratios, expected in (((4.0, 2.0), 2), ((4.0, 2.4), 1), ((5.0, 1.0), 0)):
+    for ratios, expected in (((4.0, 2.3), 2), ((4.0, 2.4), 1), ((5.0, 1.0), 0)):
         made, whole = schedule(*rungs, ratios=ratios)
         assert placed(made, whole, [-4.0], [1.0])[0] == [expected]
     made, whole = schedule(*rungs, ratios=(9.0, 2.0))
-    # Already on the second tier with -2: 7 nodes against 3, worth 2 but not more.
+    # Already on the second tier, with -2: 7 nodes against 3, worth 2 but not more.
     assert placed(made, whole, [-2.0], [1.0], tier=1)[0] == [2]
+
+
+def test_no_tier_is_skipped() -> None:
+    """The second clause gains nothing from the tier in the middle, and so stays below it, whatever comes after."""
+    rungs = Rung((-4.0, -4.0)), Rung((-2.0, -4.0), 3), Rung((-1.0, -1.0), 4)
+    made, whole = schedule(*rungs, ratios=(4.0, 2.0))
+    assert placed(made, whole, [-4.0, -4.0], [1.0, 1.0])[0] == [2, 0]
 
 
 def test_variables_are_adopted_and_padded() -> None:

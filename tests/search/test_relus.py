@@ -24,7 +24,7 @@ from verifier.result.verdict import Reason
 from verifier.search.domains import Progress
 from verifier.search.engine import Limits
 from verifier.search.problem import as_they_are
-from verifier.search.relus import Policy
+from verifier.search.relus import Brood, Policy
 from verifier.search.root import Root
 
 UNIT = instances.boxes([[-1]], [[1]])
@@ -141,6 +141,18 @@ def test_every_domain_is_counted_once() -> None:
     assert 0 < counts.leaves < counts.tiers["alpha_crown"]
     assert counts.seconds > 0
     assert counts.iterations >= counts.batches
+
+
+def test_improvements_count_per_level() -> None:
+    """Two levels at once, one level, a bound that fell, and the root, where nothing was split."""
+    root = root_of(instances.problem(wedge(), UNIT, [(0, [instances.row({0: 1}, -1)])]))
+    kinks = torch.tensor([[0, 1], [0, -1], [1, -1], [-1, -1]])
+    number, lower = torch.arange(4), torch.full((4,), -4.0)
+    rise = torch.tensor([math.nan, 2.0, 2.0, math.nan])
+    brood = Brood(domains_of(root, torch.zeros(4, 2)), number, number, kinks, lower, rise, torch.zeros(4, 0), 0)
+    found = brood.risen(torch.tensor([-1.0, -3.0, -5.0, -1.0]))
+    assert found[:3].tolist() == [1.5, 1.5, 1.0]
+    assert math.isnan(found[3])
 
 
 def test_known_bounds_of_the_whole_box_are_kept() -> None:

@@ -233,8 +233,7 @@ class Bounder(ABC):
 
     @property
     def proves(self) -> bool:
-        """Whether its bounds carry a `proof` that keeps its value when it was found in float32 and is evaluated in
-        float64."""
+        """Whether its bounds carry a `proof` that, found in float32, keeps its value when evaluated in float64."""
         return False
 
     @property

@@ -16,6 +16,8 @@ from verifier.bounding.balanced import BalancedGeometry
 from verifier.bounding.sweep import Sweep
 from verifier.shapes import Bool, Float, Int, Tensor
 
+Geometry = BalancedGeometry | SharedGeometry | RowGeometry
+
 
 class Form(Enum):
     """How bits stand for a mask."""
@@ -23,6 +25,13 @@ class Form(Enum):
     BALANCED = "balanced"  # one bit per input of the group
     SHARED = "shared"  # two bits per input: for positive, then for negative weights, source by source
     ROWS = "rows"  # one bit per weight of each kink
+
+    def geometry(self, sweep: Sweep, k: int) -> Geometry | None:
+        """What all cuts of this form at group k share; None if the weights are out of reach."""
+        of = (sweep.net.layers[k - 1], sweep.region, sweep.kinks[k - 1].index)
+        if self is Form.ROWS:
+            return RowGeometry.of(*of)
+        return BalancedGeometry.of(*of) if self is Form.BALANCED else SharedGeometry.of(*of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,17 +41,11 @@ class GroupBits:
     form: Form
     bits: Bool[Tensor, "D #S ..."]
 
-    def cut(self, sweep: Sweep, k: int) -> Cut | None:
-        """The cut at group k, with constants for the sweep's regions; None if the weights are out of reach."""
-        layer, index = sweep.net.layers[k - 1], sweep.kinks[k - 1].index
-        if self.form is Form.BALANCED:
-            balanced = BalancedGeometry.of(layer, sweep.region, index)
-            return None if balanced is None else balanced.cut(self.bits)
-        if self.form is Form.ROWS:
-            return RowGeometry.of(layer, sweep.region, index).cut(self.bits)
-        shared = SharedGeometry.of(layer, sweep.region, index)
-        sizes = [2 * term.n_in for _, term in layer.terms]
-        return None if shared is None else shared.cut(self.bits.split(sizes, dim=-1))
+    def cut(self, geometry: Geometry) -> Cut:
+        """The cut, with constants for the geometry's regions.  Require: the geometry of this form at this group."""
+        if isinstance(geometry, SharedGeometry):
+            return geometry.cut(self.bits.split([term.n_in for _, term in geometry.terms], dim=-1))
+        return geometry.cut(self.bits)
 
 
 @dataclass(frozen=True, eq=False)

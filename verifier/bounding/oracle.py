@@ -16,8 +16,9 @@ from verifier.bounding.anderson import Cut, RowGeometry, SharedGeometry, reads_o
 from verifier.bounding.average import Average
 from verifier.bounding.balanced import BalancedGeometry
 from verifier.bounding.cut_masks import CutMasks, Form, GroupBits
+from verifier.bounding.kinks import Kinks
 from verifier.bounding.sweep import Sweep
-from verifier.shapes import Int, Tensor
+from verifier.shapes import Float, Int, Tensor
 
 __all__ = ["Average", "Masks", "Oracle", "Threshold", "find_masks"]
 
@@ -70,7 +71,7 @@ class Oracle:
 
 
 Threshold = float | None
-"""Of the oracle: a number that all neurons of a group share, or None for the z of each neuron (exact row masks)."""
+"""Of the oracle: a number that all neurons of a group share, or None for the z of each neuron (exact masks)."""
 
 
 def find_masks(dual: FaceDual, average: Average, thresholds: Sequence[Threshold] = (0.5,)) -> CutMasks:
@@ -94,21 +95,27 @@ def _group_bits(
     x = values[k]
     if x is None or not len(kinks.index) or reads_only_moved_inputs(layer):
         return None
-    if threshold is None:
-        u_hat = kinks.u_hat[rows]
-        z = torch.where(u_hat > 0, x.index_select(-1, kinks.index) / u_hat, 0.0).clamp(0.0, 1.0)
-        found = RowGeometry.of(layer, sweep.region.select(rows), kinks.index).excess(values, z) >= 0
-        form = Form.ROWS
-    elif threshold == 0.5:
-        balanced = BalancedGeometry.of(layer, sweep.region.select(rows), kinks.index)
-        if balanced is None:
-            return None
-        found, form = balanced.bits(values), Form.BALANCED
+    form = Form.ROWS if threshold is None else Form.BALANCED if threshold == 0.5 else Form.SHARED
+    geometry = form.geometry(sweep.select(rows), k)
+    if geometry is None:
+        return None
+    if isinstance(geometry, RowGeometry):
+        found = geometry.excess(values, _middle(kinks.select(rows), x, layer.forward(values))) >= 0
+    elif isinstance(geometry, BalancedGeometry):
+        found = geometry.bits(values)
     else:
-        shared = SharedGeometry.of(layer, sweep.region.select(rows), kinks.index)
-        if shared is None:
-            return None
-        found, form = torch.cat(shared.masks(values, threshold), dim=-1), Form.SHARED
+        assert threshold is not None
+        found = torch.cat(geometry.masks(values, threshold), dim=-1)
     if len(rows) < sweep.region.count:
         found = found.new_zeros(sweep.region.count, *found.shape[1:]).index_copy_(0, rows, found)
     return GroupBits(form, found)
+
+
+def _middle(kinks: Kinks, x: Float[Tensor, "d S n"], x_hat: Float[Tensor, "d S n"]) -> Float[Tensor, "d S a"]:
+    """The z of each kink: the middle of what Big-M leaves for it, x / u_hat <= z <= (x_hat - l_hat - x) / -l_hat.
+
+    The lower end gives looser bounds (by .0006 to .0009 after three rounds on Base), the upper end no better ones.
+    """
+    x, x_hat = x.index_select(-1, kinks.index), x_hat.index_select(-1, kinks.index)
+    ends = x / kinks.u_hat + (x_hat - kinks.l_hat - x) / -kinks.l_hat
+    return torch.where(kinks.ambiguous, 0.5 * ends, 0.0).clamp(0.0, 1.0)

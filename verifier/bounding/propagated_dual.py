@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from verifier.bounding.alpha_crown import FaceDual, SlopeDual, SlopePoint
 from verifier.bounding.anderson import Cut
 from verifier.bounding.base import Objective
-from verifier.bounding.cut_masks import CutMasks
+from verifier.bounding.cut_masks import CutMasks, Form, Geometry
 from verifier.bounding.faces import CutFaces
 from verifier.bounding.sweep import Choice, Route, Sweep
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -61,13 +62,18 @@ class PropagatedDual(FaceDual):
     @classmethod
     def of(cls, sweep: Sweep, objective: Objective, masks: CutMasks) -> PropagatedDual:
         """Require: the kinks of the sweep are those that the masks were made for."""
+
+        @cache  # several cuts of a group have the same: it may be large
+        def geometry(k: int, form: Form) -> Geometry | None:
+            return form.geometry(sweep, k + 1)
+
         cuts: list[list[Cut]] = [[] for _ in sweep.kinks]
         blocks = []
         for c, mask in enumerate(masks.cuts):
             for k, bits in enumerate(mask):
-                cut = None if bits is None else bits.cut(sweep, k + 1)
-                if cut is not None:
-                    cuts[k].append(cut)
+                common = None if bits is None else geometry(k, bits.form)
+                if bits is not None and common is not None:
+                    cuts[k].append(bits.cut(common))
                     blocks.append(Block(c, k, len(sweep.kinks[k].index)))
         faces: list[CutFaces | None] = []
         for k, (found, kinks) in enumerate(zip(cuts, sweep.kinks, strict=True)):

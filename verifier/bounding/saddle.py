@@ -16,6 +16,7 @@ import torch
 
 from verifier.bounding.anderson import RowGeometry
 from verifier.bounding.lagrangian import Lagrangian, Multipliers
+from verifier.bounding.rounding import MARGIN, round_up
 from verifier.bounding.sweep import Kinks, Sweep, Total, dot
 from verifier.network.network import Affine
 from verifier.shapes import Float, Int, Tensor
@@ -46,7 +47,8 @@ class Prices:
     """The multipliers at the kinks of one group, cuts only as far as the Lagrangian sees them.
 
     `total` is the sum of all beta; `spread[i]` the sum of (W.I)^T beta for the i-th term of the group; `constant` what
-    offsets contribute; `g` the coefficient of -z.  All are linear in the multipliers.
+    offsets contribute; `g` the coefficient of -z.  All are linear in the multipliers.  `error` bounds how far they are
+    from sums that belong together, on the regions where they were made: see `Saddle.settled`.
     """
 
     alpha: Float[Tensor, "D S a"]
@@ -54,6 +56,7 @@ class Prices:
     spread: tuple[Float[Tensor, "D S _"], ...]
     constant: Float[Tensor, "D S"]
     g: Float[Tensor, "D S a"]
+    error: Float[Tensor, "D S"]
 
     def plus(self, other: Prices) -> Prices:
         return across(torch.add, self, other)
@@ -144,7 +147,8 @@ class Saddle:
                     free = beta * kinks.ambiguous
                     parts = [part for _, part in cut.transpose(free)]
                     offset = (free * cut.offset).sum(dim=-1)
-                    prices = prices.plus(Prices(torch.zeros_like(free), free, tuple(parts), offset, free * cut.zc))
+                    none = torch.zeros_like(free), torch.zeros_like(offset)
+                    prices = prices.plus(Prices(none[0], free, tuple(parts), offset, free * cut.zc, none[1]))
             found.append(prices)
         return tuple(found)
 
@@ -190,12 +194,25 @@ class Saddle:
         if self.sweep.slacks is not None:
             price = self.sweep.slacks[k - 1][:, kinks.index]
             weight = lam_kinks.abs() + at.alpha + (4 + blends) * at.total
-            total.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price)
+            total.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price) + at.error
         stable = (lam_kinks + at.total) * kinks.upper
         if kinks.sign is not None:
             stable = stable - kinks.sign * self.splits[k - 1]
         mu_kinks = torch.where(kinks.ambiguous, at.alpha, stable)
         return (lam * kinks.passing).index_copy_(-1, kinks.index, mu_kinks), f
+
+    def settled(self, prices: tuple[Prices, ...], blends: int) -> tuple[Prices, ...]:
+        """The prices with what `blends` roundings may have cost them in `error`.
+
+        Smaller regions have smaller slacks, but roundings have happened with the numbers of these.
+        """
+        if self.sweep.slacks is None:
+            return prices
+        found = []
+        for at, kinks, slack in zip(prices, self.sweep.kinks, self.sweep.slacks, strict=False):
+            cost = dot((4 + blends) * at.total, slack[:, kinks.index])
+            found.append(replace(at, error=round_up(at.error + cost, MARGIN)))
+        return tuple(found)
 
     def complete(self, primal: Primal) -> tuple[list[Tensor], list[Tensor]]:
         """x[j] of all sources, passing neurons computed from the others, and x_hat at the kinks."""
@@ -247,6 +264,7 @@ def big_m_prices(layer: Affine, kinks: Kinks, at: Multipliers) -> Prices:
         tuple(term.transpose(full) for _, term in layer.terms),
         constant,
         beta0 * kinks.u_hat + beta1 * kinks.l_hat,
+        torch.zeros_like(constant),
     )
 
 
@@ -255,4 +273,5 @@ def _cut_prices(rows: RowGeometry, mask: Tensor, beta: Float[Tensor, "D S a"]) -
     kept = (mask * rows.w_l).sum(dim=-1)
     zc = rows.bias + kept + (~mask * rows.w_u).sum(dim=-1)
     spread = [part for _, part in rows.spread(mask * rows.weights * beta.unsqueeze(-1))]
-    return Prices(torch.zeros_like(beta), beta, tuple(spread), (beta * kept).sum(dim=-1), beta * zc)
+    constant = (beta * kept).sum(dim=-1)
+    return Prices(torch.zeros_like(beta), beta, tuple(spread), constant, beta * zc, torch.zeros_like(constant))

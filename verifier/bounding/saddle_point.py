@@ -36,7 +36,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class SaddleProof(Explicit):
-    """The multipliers of the initial ascent, and the state that Frank-Wolfe has reached after `blends` blends.
+    """The multipliers of the initial ascent, and the state that Frank-Wolfe has reached, its prices settled.
 
     Prices are sums of multipliers of forgotten masks: rounding makes them inconsistent with each other.  In float64
     that is accounted for; prices of another precision than the regions' count for nothing.
@@ -44,7 +44,6 @@ class SaddleProof(Explicit):
 
     multipliers: MultiplierProof
     state: State
-    blends: int
 
     def explicit(self) -> MultiplierProof:
         return self.multipliers
@@ -60,7 +59,7 @@ class SaddleProof(Explicit):
         lower = dual.evaluate(point).lower
         if not self.as_precise_as(region):
             return lower
-        return torch.maximum(lower, Saddle.without_cuts(dual, point).answer(self.state.prices, self.blends).lower)
+        return torch.maximum(lower, Saddle.without_cuts(dual, point).answer(self.state.prices, 0).lower)
 
     def joined(self, parts: Sequence[SaddleProof]) -> SaddleProof:
         return self._together(parts, dim=1)
@@ -70,22 +69,24 @@ class SaddleProof(Explicit):
 
     def part(self, start: int, stop: int) -> SaddleProof:
         state = across(lambda t: t[:, start:stop], self.state)
-        return SaddleProof(self.multipliers.part(start, stop), state, self.blends)
+        return SaddleProof(self.multipliers.part(start, stop), state)
 
     def select(self, rows: Int[Tensor, " d"]) -> SaddleProof:
-        return SaddleProof(self.multipliers.select(rows), across(lambda t: t[rows], self.state), self.blends)
+        return SaddleProof(self.multipliers.select(rows), across(lambda t: t[rows], self.state))
 
     def compact(self) -> SaddleProof:
         """Prices keep their precision: in half of it they would prove nothing."""
         caps, primal = across(halved, self.state.caps), across(halved, self.state.primal)
-        return SaddleProof(self.multipliers.compact(), State(self.state.prices, caps, primal), self.blends)
+        return SaddleProof(self.multipliers.compact(), State(self.state.prices, caps, primal))
 
     def _together(self, parts: Sequence[SaddleProof], dim: int) -> SaddleProof:
-        """Require: all states have the same precision."""
+        """Raises ValueError if the prices differ in precision: the coarser ones would pass for the finer ones."""
+        if len({prices.g.dtype for part in parts for prices in part.state.prices}) > 1:
+            raise ValueError("prices of different precisions cannot be put together")
         state = across(lambda *same: torch.cat(same, dim=dim), *(part.state for part in parts))
         explicit = [part.multipliers for part in parts]
         together = self.multipliers.joined(explicit) if dim == 1 else self.multipliers.cat(explicit)
-        return SaddleProof(together, state, max(part.blends for part in parts))
+        return SaddleProof(together, state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +101,9 @@ class Reached:
 class FrankWolfe:
     """A run under way: the regions that are still in it (`rows`), and the best prices of all."""
 
-    def __init__(self, saddle: Saddle, state: State, blends: int, until: Until) -> None:
-        self.saddle, self.state, self.blends, self.until = saddle, state, blends, until
-        self.now = saddle.answer(state.prices, blends)
+    def __init__(self, saddle: Saddle, state: State, until: Until) -> None:
+        self.saddle, self.state, self.until, self.blends = saddle, state, until, 0
+        self.now = saddle.answer(state.prices, 0)
         self.rows = torch.arange(saddle.sweep.region.count, device=self.now.lower.device)
         self._best = self._all_best = Reached(self.now.lower, self.now.vertex.x0, state.prices)
         self._all_states = state
@@ -190,15 +191,15 @@ class SaddlePoint(Bounder):
 
     def _run(self, saddle: Saddle, begin: Best, until: Until, warm: Proof | None) -> Bound:
         """Frank-Wolfe from the multipliers that an ascent has found, or from the parent's state."""
-        state, blends = self._start(saddle, begin, until, warm)
-        run, made = FrankWolfe(saddle, state, blends, until), 0
+        run, made = FrankWolfe(saddle, self._start(saddle, begin, until, warm), until), 0
         for t in range(self.iterations):
             if t % self.check_every == 0 and run.finished():
                 break
             run.step(1.0 / (t + self.offset))
             made = t + 1
         best, state = run.result()
-        proof = SaddleProof(proof_of(saddle.dual, begin.point), state, run.blends)
+        state = replace(state, prices=saddle.settled(state.prices, run.blends))
+        proof = SaddleProof(proof_of(saddle.dual, begin.point), state)
         return Bound(torch.maximum(best.lower, begin.lower), best.x0, proof, begin.iterations + made)
 
     def _explicit(self, plain: Lagrangian, oracle: Oracle, until: Until, warm: Proof | None) -> tuple[Lagrangian, Best]:
@@ -208,19 +209,19 @@ class SaddlePoint(Bounder):
         dual = with_cuts_of(warm, plain)
         return dual, self.resume.run(dual, point_of(warm, dual), until)
 
-    def _start(self, saddle: Saddle, begin: Best, until: Until, warm: Proof | None) -> tuple[State, int]:
-        """The state that the multipliers give or, where its bound is better, the parent's; and its blends."""
+    def _start(self, saddle: Saddle, begin: Best, until: Until, warm: Proof | None) -> State:
+        """The state that the multipliers give or, where its bound is better, the parent's."""
         prices = saddle.start(begin.point)
         now, caps = saddle.answer(prices, 0), tuple(Caps.of(p) for p in prices)
         if not isinstance(warm, SaddleProof) or not warm.as_precise_as(saddle.sweep.region):
-            return State(prices, caps, self._descend(saddle, now.vertex, caps, until)), 0
+            return State(prices, caps, self._descend(saddle, now.vertex, caps, until))
         old, like = warm.state, now.lower.dtype
-        before = saddle.answer(old.prices, warm.blends)
+        before = saddle.answer(old.prices, 0)
         fresh, known = Reached(now.lower, now.vertex.x0, prices), Reached(before.lower, before.vertex.x0, old.prices)
         chosen = better_of(known, fresh, known.lower > fresh.lower)
         caps = across(lambda a, b: torch.maximum(a, b.to(like)), caps, old.caps)
         primal = across(lambda p, low, high: p.to(like).clamp(low, high), old.primal, *_boxes(saddle, now.vertex))
-        return State(chosen.prices, caps, primal), warm.blends
+        return State(chosen.prices, caps, primal)
 
     def _descend(self, saddle: Saddle, start: Primal, caps: tuple[Caps, ...], until: Until) -> Primal:
         """Subgradient descent on the primal view, cuts left out ([SCB] sec:sp-fw-primalinit)."""

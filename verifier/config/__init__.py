@@ -6,6 +6,7 @@ from verifier.config.build import (
     build_intermediate,
     build_limits,
     build_policy,
+    build_sharpening,
     iteration_overrides,
 )
 from verifier.config.load import load_config, presets
@@ -19,6 +20,7 @@ __all__ = [
     "build_intermediate",
     "build_limits",
     "build_policy",
+    "build_sharpening",
     "iteration_overrides",
     "load_config",
     "presets",

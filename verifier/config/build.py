@@ -22,6 +22,7 @@ from verifier.config.options import (
     SaddlePoint,
     SaddlePointTier,
     Search,
+    Sharpen,
     SlopeTier,
     Tier,
 )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from verifier.bounding.intermediate import GroupBounds
     from verifier.search import tiers
     from verifier.search.engine import Limits
+    from verifier.search.problem import Sharpening
     from verifier.search.relus import Policy
 
 METHODS = tuple(
@@ -177,6 +179,25 @@ def _multipliers(options: BigMTier | ActiveSetTier | SaddlePointTier) -> tiers.T
     if isinstance(options, ActiveSetTier):
         return Multipliers("active_set", _active_set(options), options.iterations)
     return Multipliers("saddle_point", _with_masks("saddle_point", Bounding(saddle_point=options)), options.iterations)
+
+
+def build_sharpening(options: Sharpen, intermediate: GroupBounds) -> Sharpening | None:
+    """How long searches get better bounds of hidden neurons, on top of given ones."""
+    from verifier.bounding import ascent
+    from verifier.bounding.certified import Certified
+    from verifier.bounding.intermediate import Sharpened
+    from verifier.bounding.propagated import Propagated
+    from verifier.search.problem import Sharpening
+
+    if options.after is None:
+        return None
+
+    def climb(part: Climb) -> Ascent:
+        return ascent.Ascent(part.iterations, ascent.Steps(part.first_step, part.last_step), check_every=5)
+
+    first, then = climb(options.initial), climb(options.cuts)
+    bounder = Certified(Propagated(first, then, averaged=max(1, first.iterations // 2)))
+    return Sharpening(Sharpened(intermediate, bounder), options.after, options.share)
 
 
 def build_limits(options: Search) -> Limits:

@@ -192,6 +192,15 @@ class Tighten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method: Literal["best", "interval", "crown", "wong_kolter", "paper"] = "best"
 
 
+class Sharpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of hidden neurons by propagated cuts, for long searches, which then begin anew."""
+
+    after: Seconds | None = 2.0  # of search; null: never
+    share: Share = 0.25  # of the time that is left, at most
+    initial: Climb = Climb(20, 0.3, 0.03)  # without cuts
+    cuts: Climb = Climb(20, 0.2, 0.03)
+
+
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Branch and bound."""
 
@@ -201,6 +210,7 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
     cost_ratios: tuple[Effort, ...] | None = None
     branching: Literal["intercept", "babsr", "fsb"] = "intercept"
+    sharpen: Sharpen = Sharpen()
     tighten: Tighten = Tighten()
     batch: Positive = 256  # domains that are bounded together
     fill: Positive = 64  # with fewer domains than this, several levels are split at once

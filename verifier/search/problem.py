@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -44,6 +45,21 @@ class Splitting(Enum):
 
 
 @dataclass(frozen=True)
+class Sharpening:
+    """Better bounds of hidden neurons for searches that turn out to be long: the search then begins anew.
+
+    Not before `after` seconds of search, and with at most `share` of the time that is left and `most` seconds.  A
+    search that has little left of its tree at that moment goes on, and is asked again after twice the time.
+    """
+
+    method: GroupBounds = field(default_factory=RootBounds)
+    after: float = 2.0
+    share: float = 0.25
+    most: float = 120.0
+    little: float = 0.1
+
+
+@dataclass(frozen=True)
 class ProblemSearch:
     """Branch and bound on all open boxes, with intermediate bounds by `intermediate` where none are known yet.
 
@@ -55,6 +71,7 @@ class ProblemSearch:
     limits: Limits = field(default_factory=Limits)
     intermediate: GroupBounds = field(default_factory=RootBounds)
     falsifier: Falsifier | None = None
+    sharpening: Sharpening | None = field(default_factory=Sharpening)
     splitting: Splitting = Splitting.AUTO
     inputs: InputOptions = field(default_factory=InputOptions)
     root_bytes: int = 2**28
@@ -123,11 +140,35 @@ class _Task:
     offer: Offer
 
     def signs(self, boxes: list[Members], limits: Limits) -> Hunt:
-        """By the signs of ReLUs."""
-        regions = [self._region(box) for box, _ in boxes]
+        """By the signs of ReLUs; a long search gets sharper bounds of hidden neurons and begins anew with them."""
+        running = self._signs(boxes, [self._region(box) for box, _ in boxes], limits)
+        sharpening, began = self.options.sharpening, time.monotonic()
+        if sharpening is None:
+            return (yield from running)
+        patience = sharpening.after
+        while True:
+            try:
+                done = next(running)
+            except StopIteration as end:
+                ended: Outcome = end.value
+                return ended
+            yield done
+            if time.monotonic() - began < patience:
+                continue
+            if done.left >= sharpening.little:
+                break
+            patience *= 2
+        until = Until(self.until.clock.within(min(sharpening.most, sharpening.share * self.until.clock.remaining())))
+        net, problem = self.problem.network, self.problem
+        sharp = [
+            sharpening.method.region(net, problem.lower[box : box + 1], problem.upper[box : box + 1], until)
+            for box, _ in boxes
+        ]
+        return (yield from _following(done, self._signs(boxes, sharp, limits)))
+
+    def _signs(self, boxes: list[Members], regions: list[Region], limits: Limits) -> Hunt:
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
-        space = SignSpace(root, self.options.policy, self.until, self.offer, self.options.journal)
-        return hunt(space, limits)
+        return hunt(SignSpace(root, self.options.policy, self.until, self.offer, self.options.journal), limits)
 
     def boxes(self, boxes: list[Members]) -> Hunt:
         """By boxes of the input."""
@@ -151,6 +192,18 @@ class _Task:
             return region
         sides = self.problem.lower[box : box + 1], self.problem.upper[box : box + 1]
         return self.options.intermediate.region(self.problem.network, *sides, self.until)
+
+
+def _following(done: Progress, running: Hunt) -> Hunt:
+    """A search that takes the place of another one: the work of both counts, but only its own bounds."""
+    before = Progress(done.counts, max_open=done.max_open)
+    while True:
+        try:
+            progress = next(running)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return Outcome(outcome.witness, outcome.reason, before + outcome.progress)
+        yield before + progress
 
 
 def offering(falsifier: Falsifier | None, arena: Arena, clock: Clock) -> Offer:

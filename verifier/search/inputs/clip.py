@@ -18,6 +18,7 @@ from verifier.operators import gamma
 from verifier.shapes import Float, Int, Tensor
 
 Box = tuple[Float[Tensor, "P n0"], Float[Tensor, "P n0"]]
+Parents = tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]]
 
 
 def clipped(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"]) -> Box:
@@ -27,15 +28,15 @@ def clipped(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S
     total = least.sum(dim=-1, keepdim=True) + offset.unsqueeze(-1)
     size = least.abs().sum(dim=-1, keepdim=True) + offset.abs().unsqueeze(-1)
     room = least - total + gamma(slope.shape[-1] + 16) * size
-    # The quotient is one more rounding.  Where the slope is zero or tiny it overflows or is NaN, and cuts nothing.
+    # The quotient is one more rounding, which the slack covers: |room| is at most `size`.  Where the slope is zero or
+    # tiny the quotient overflows or is NaN, and cuts nothing.
     limit = room / slope
-    limit = limit + 4 * torch.finfo(limit.dtype).eps * limit.abs() * slope.sign()
     below = torch.where(slope < 0, torch.fmax(limit, low), low).amax(dim=1)
     above = torch.where(slope > 0, torch.fmin(limit, high), high).amin(dim=1)
     return below, above
 
 
-def hull(box: Box, parts: Box, of: Int[Tensor, " p"]) -> Box:
+def hull(box: Parents, parts: Box, of: Int[Tensor, " P"]) -> Parents:
     """The smallest boxes around parts; part i belongs to box of[i].  Empty parts do not count."""
     low, high = parts
     left = (low <= high).all(dim=1, keepdim=True)

@@ -27,12 +27,12 @@ from verifier.shapes import Float, Tensor
 class Faces:
     """The relaxation of one group: lower x_hat <= x <= upper x_hat + intercept where x_hat keeps its bounds."""
 
-    lower: Float[Tensor, "P S n"]
+    lower: Float[Tensor, "P #S n"]
     upper: Float[Tensor, "P 1 n"]
     intercept: Float[Tensor, "P n"]
 
     @classmethod
-    def of(cls, low: Float[Tensor, "P n"], high: Float[Tensor, "P n"], slope: Float[Tensor, "P S n"]) -> Faces:
+    def of(cls, low: Float[Tensor, "P n"], high: Float[Tensor, "P n"], slope: Float[Tensor, "P #S n"]) -> Faces:
         """Require: slopes in [0, 1]; those of stable neurons do not matter."""
         kinked = ~((low >= 0) | (high <= 0))  # NaN counts as ambiguous, and spoils the bound
         stable = (low >= 0).to(low.dtype)
@@ -55,7 +55,7 @@ def planes_below(
     net: Network,
     region: Region,
     objective: Objective,
-    slopes: Sequence[Float[Tensor, "P S _"]],
+    slopes: Sequence[Float[Tensor, "P #S _"]],
     error: Float[Tensor, "P S"],
 ) -> Planes:
     """Sweep back from the output with the given lower slopes.  `error`: what rounding already cost the objective."""
