@@ -143,7 +143,7 @@ def build_policy(options: Search) -> Policy:
     tighten = options.tighten
     method = RootBounds(Intermediate(tighten.method))
     return Policy(
-        Ladder(tuple(build_tier(tier) for tier in options.tiers), options.cost_ratios),
+        Ladder(tuple(build_tier(tier) for tier in options.tiers), options.cost_ratios, options.patience),
         branchers[options.branching],
         AfterSplit(method, tighten.every) if tighten.every else Never(),
         options.batch,

@@ -147,7 +147,7 @@ class Climb(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SlopeTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="method", tag="alpha_crown"):
     """alpha-CROWN in the tree: slopes, split multipliers and row weights go from parent to child."""
 
-    iterations: Positive = 20
+    iterations: Positive = 10
     first_step: Step = 0.1
     last_step: Step = 0.02
     root: Climb = Climb()  # on the whole box
@@ -156,7 +156,7 @@ class SlopeTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
 class CutTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="method", tag="propagated"):
     """Propagated Anderson cuts in the tree, one per threshold; masks are found at the root and inherited."""
 
-    iterations: Positive = 20
+    iterations: Positive = 10
     first_step: Step = 0.1
     last_step: Step = 0.02
     root: Climb = Climb(first_step=0.1, last_step=0.005)
@@ -195,7 +195,7 @@ class Tighten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Sharpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds of hidden neurons by propagated cuts, for long searches, which then begin anew."""
 
-    after: Seconds | None = 2.0  # of search; null: never
+    after: Seconds | None = 4.0  # of search; null: never
     share: Share = 0.25  # of the time that is left, at most
     initial: Climb = Climb(20, 0.3, 0.03)  # without cuts
     cuts: Climb = Climb(20, 0.2, 0.03)
@@ -206,14 +206,15 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     # What is split: signs of ReLUs, or the input box; auto: the box where few inputs move, in a race with signs.
     splitting: Literal["auto", "relus", "inputs"] = "auto"
-    tiers: tuple[Tier, ...] = (SlopeTier(),)  # from cheap to tight; hard subtrees go up
+    tiers: tuple[Tier, ...] = (CutTier(),)  # from cheap to tight; hard subtrees go up
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
     cost_ratios: tuple[Effort, ...] | None = None
+    patience: Count = 0  # domains that a tier bounds before the one above it is tried
     branching: Literal["intercept", "babsr", "fsb"] = "intercept"
     sharpen: Sharpen = Sharpen()
     tighten: Tighten = Tighten()
     batch: Positive = 256  # domains that are bounded together
-    fill: Positive = 64  # with fewer domains than this, several levels are split at once
+    fill: Positive = 16  # with fewer domains than this, several levels are split at once
     memory_mb: Positive = 2048  # of waiting domains; beyond it the search goes depth-first
     max_domains: Positive | None = None  # give up after so many, with the bound so far
     max_batches: Positive | None = None

@@ -26,11 +26,13 @@ class Ladder:
     """Tiers from cheap and loose to dear and tight.
 
     `ratios`: how many times dearer a domain is on the next tier; without them it is measured while the search runs,
-    and the tree then depends on the machine's mood.
+    and the tree then depends on the machine's mood.  `patience`: domains that a tier bounds before the one above it is
+    tried; 0 tries all tiers on the whole boxes first, as the paper does.
     """
 
     tiers: tuple[Tier, ...] = field(default_factory=_slopes)
     ratios: tuple[float, ...] | None = None
+    patience: int = 0
 
 
 class Schedule:
@@ -46,24 +48,38 @@ class Schedule:
         self.gains = torch.zeros(len(self.climbers), root.clauses, device=root.device)  # of tier t over t - 1
         self.floor = torch.zeros(root.clauses, device=root.device)  # the least rise per level that is believed
         self._costs = [Cost(climber.iterations) for climber in self.climbers]
+        self._whole: Batch | None = None
+        self._found: list[Climbed] = []
 
     def name(self, tier: int) -> str:
         return self.climbers[tier].name
 
     def begin(self, whole: Batch, until: Until) -> list[Climbed]:
-        """Bound all clauses on their whole boxes by one tier after the other, while some of them are open."""
-        found: list[Climbed] = []
-        for t, climber in enumerate(self.climbers):
-            began = time.perf_counter()
-            found.append(climber.begin(whole, found[-1] if found else None, until))
-            self._costs[t].at_root(time.perf_counter() - began, len(whole) * max(1, found[t].iterations))
-            self.widths[t] = found[t].variables.shape[1]
-            if t:
-                self.gains[t] = found[t].lower - found[t - 1].lower
-            if bool((found[t].lower > 0).all()) or until.expired():
-                break
-        self.floor = SLOWEST * found[0].lower.abs()
-        return found
+        """Bound all clauses on their whole boxes by the lowest tier, and by those above it that need not wait."""
+        self._whole = whole
+        self._begin_next(until)
+        self.floor = SLOWEST * self._found[0].lower.abs()
+        self.grow(until)
+        return self._found
+
+    def _begin_next(self, until: Until) -> None:
+        """Bound the whole boxes by one more tier, and so measure what it gains over the one below."""
+        assert self._whole is not None
+        t, began = len(self._found), time.perf_counter()
+        found = self.climbers[t].begin(self._whole, self._found[-1] if self._found else None, until)
+        self._costs[t].at_root(time.perf_counter() - began, len(self._whole) * max(1, found.iterations))
+        self.widths[t] = found.variables.shape[1]
+        if t:
+            self.gains[t] = found.lower - self._found[t - 1].lower
+        self._found.append(found)
+
+    def grow(self, until: Until) -> None:
+        """Bring further tiers into play, once the one below has bounded enough domains: easy trees never pay."""
+        while len(self._found) < len(self.climbers) and not until.expired():
+            some_open = bool((self._found[-1].lower <= 0).any())
+            if self._costs[len(self._found) - 1].domains < self.ladder.patience or not some_open:
+                return
+            self._begin_next(until)
 
     def climb(self, tier: int, batch: Batch, variables: Float[Tensor, "D V"], until: Until) -> Climbed:
         began = time.perf_counter()
@@ -87,11 +103,11 @@ class Schedule:
         """
         (lower, rise), clause = seen, batch.clause
         tiers = torch.full_like(clause, tier, dtype=torch.int8)
-        widest = max(self.widths)
+        widest = max(climber.width for climber in self.climbers)
         variables = pad(variables, (0, widest - variables.shape[1]))
         rise = torch.maximum(rise, self.floor[clause])
         for above in range(tier + 1, len(self.climbers)):
-            if not self.widths[above]:
+            if above >= len(self._found):
                 break
             promoted = (tiers == above - 1) & hard(lower, rise, self.gains[above][clause], self.ratio(above))
             rows = torch.nonzero(promoted).flatten()

@@ -23,6 +23,9 @@ from verifier.search.root import Batch, Root
 from verifier.search.tiers import Climbed, Climber, Evidence, Tier
 from verifier.shapes import Float, Tensor
 
+BIG_M = Lagrangian.FIXED
+"""Multipliers of each kink without cuts."""
+
 WEIGHING = Ascent(30, Steps(0.2, 0.02))
 """How the weights of several rows are found."""
 
@@ -80,7 +83,7 @@ class MultiplierClimber(Climber):
 
     def __init__(self, tier: Multipliers, root: Root) -> None:
         self.tier, self.root = tier, root
-        self.name, self.iterations = tier.name, tier.iterations
+        self.name, self.iterations, self.width = tier.name, tier.iterations, BIG_M * root.kinks
         self.weights = root.rows.even()
 
     def begin(self, whole: Batch, below: Climbed | None, until: Until) -> Climbed:
@@ -125,7 +128,7 @@ class MultiplierClimber(Climber):
         return Climbed(
             bound.lower[:, 0].float(),
             bound.x0[:, 0].float(),
-            _multipliers(bound.proof, 4 * self.root.kinks),
+            _multipliers(bound.proof, self.width),
             evidence,
             sweep,
             objective,

@@ -53,7 +53,7 @@ class Sharpening:
     """
 
     method: GroupBounds = field(default_factory=RootBounds)
-    after: float = 2.0
+    after: float = 4.0
     share: float = 0.25
     most: float = 120.0
     little: float = 0.1

@@ -68,6 +68,7 @@ class PropagatedClimber(Climber):
     def __init__(self, tier: Propagated, root: Root) -> None:
         self.tier, self.root = tier, root
         self.name, self.iterations = tier.name, tier.ascent.iterations
+        self.width = (2 + len(tier.thresholds)) * root.kinks + root.rows.c.shape[1]
         self.pool: CutMasks | None = None
         self.rows = 0  # of the pool
 

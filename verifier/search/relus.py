@@ -119,6 +119,7 @@ class SignSpace(Space[SignDomains]):
     def expand(self, parents: SignDomains) -> Step[SignDomains]:
         brood = self._brood(parents.to(self.root.device))
         with self.bounding:
+            self.schedule.grow(self._goal())
             found = self.schedule.climb(brood.tier, brood.batch, brood.start, self._goal())
             closed = self._certified(brood.batch, found)
         return self._digest(brood, found, closed)

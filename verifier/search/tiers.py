@@ -50,6 +50,7 @@ class Climber(ABC):
 
     name: str
     iterations: int  # on each domain of the tree
+    width: int  # no domain has more variables
 
     @abstractmethod
     def begin(self, whole: Batch, below: Climbed | None, until: Until) -> Climbed:
