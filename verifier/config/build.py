@@ -136,10 +136,11 @@ def build_policy(options: Search) -> Policy:
     from verifier.search.tighten import AfterSplit, Never
 
     branchers = {"intercept": intercept.Intercept(), "babsr": babsr.BaBSR(), "fsb": fsb.FilteredSmart()}
-    if options.cost_ratios is not None and len(options.cost_ratios) != len(options.tiers) - 1:
-        raise ConfigError(f"{len(options.tiers)} tiers need {len(options.tiers) - 1} ratios", "search.cost_ratios")
     if not options.tiers:
         raise ConfigError("at least one tier is needed", "search.tiers")
+    steps = len(options.tiers) - 1
+    if options.cost_ratios is not None and len(options.cost_ratios) != steps:
+        raise ConfigError(f"{steps + 1} tiers need {steps} ratio(s)", "search.cost_ratios")
     tighten = options.tighten
     method = RootBounds(Intermediate(tighten.method))
     return Policy(
