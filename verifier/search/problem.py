@@ -141,7 +141,8 @@ class _Task:
 
     def signs(self, boxes: list[Members], limits: Limits) -> Hunt:
         """By the signs of ReLUs; a long search gets sharper bounds of hidden neurons and begins anew with them."""
-        running = self._signs(boxes, [self._region(box) for box, _ in boxes], limits)
+        regions = [self._region(box) for box, _ in boxes]
+        running = self._signs(boxes, regions, limits)
         sharpening, began = self.options.sharpening, time.monotonic()
         if sharpening is None:
             return (yield from running)
@@ -158,13 +159,17 @@ class _Task:
             if done.left >= sharpening.little:
                 break
             patience *= 2
-        until = Until(self.until.clock.within(min(sharpening.most, sharpening.share * self.until.clock.remaining())))
-        net, problem = self.problem.network, self.problem
-        sharp = [
-            sharpening.method.region(net, problem.lower[box : box + 1], problem.upper[box : box + 1], until)
-            for box, _ in boxes
-        ]
+        sharp = self._sharper(sharpening, [box for box, _ in boxes])
+        if all(torch.equal(a, b) for old, new in zip(regions, sharp, strict=True) for a, b in _sides(old, new)):
+            return (yield from running)  # nothing to gain: the groups only read the input, say
         return (yield from _following(done, self._signs(boxes, sharp, limits)))
+
+    def _sharper(self, sharpening: Sharpening, boxes: list[int]) -> list[Region]:
+        """Bounds of hidden neurons that take more time."""
+        allowed = min(sharpening.most, sharpening.share * self.until.clock.remaining())
+        until, problem = Until(self.until.clock.within(allowed)), self.problem
+        sides = ((problem.lower[box : box + 1], problem.upper[box : box + 1]) for box in boxes)
+        return [sharpening.method.region(problem.network, *side, until) for side in sides]
 
     def _signs(self, boxes: list[Members], regions: list[Region], limits: Limits) -> Hunt:
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
@@ -192,6 +197,11 @@ class _Task:
             return region
         sides = self.problem.lower[box : box + 1], self.problem.upper[box : box + 1]
         return self.options.intermediate.region(self.problem.network, *sides, self.until)
+
+
+def _sides(one: Region, other: Region) -> list[tuple[Tensor, Tensor]]:
+    """The bounds of two regions, side by side."""
+    return [*zip(one.l_hat, other.l_hat, strict=True), *zip(one.u_hat, other.u_hat, strict=True)]
 
 
 def _following(done: Progress, running: Hunt) -> Hunt:
