@@ -153,7 +153,7 @@ def test_no_feasible_point_exceeds_the_linear_program_with_the_same_cuts(family:
         assert float(dual.evaluate(beyond).lower) <= float(program) + 1e-8
 
 
-@pytest.mark.parametrize(("family", "kind"), PAIRS)
+@pytest.mark.parametrize(("family", "kind"), [*PAIRS, ("residual", "thresholds")])
 def test_the_ascent_reaches_the_linear_program_with_the_same_cuts(family: str, kind: str) -> None:
     """With interval bounds all boxes are implied, so that dual and program have the same optimum."""
     sweep, objective = instance(family, 0, method="interval")
@@ -210,6 +210,31 @@ def test_values_of_the_papers_example(interval: bool) -> None:
     assert planet + 0.01 < found <= anderson + 1e-9
     if interval:  # all boxes are implied, so that nothing is lost by propagating
         assert found == pytest.approx(anderson, abs=1e-2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=SEEDS)
+@settings(max_examples=10)
+def test_faces_are_valid_for_all_shares(kind: str, seed: int) -> None:
+    """In double precision also for weights that leave some of z: no activation lies above its upper face."""
+    net = networks.dense(seed, (4, 6, 2))
+    region = RootBounds().region(net, *networks.box(net, seed, 1.5), Until())
+    sweep, objective = Sweep.prepare(net, region, 2), random_rows(net, seed, 1)
+    assume(len(sweep.kinks[0].index))
+    faces = PropagatedDual.of(sweep, objective, random_masks(sweep, objective, kind, seed)).faces[0]
+    assert faces is not None
+    x = networks.points(region.lower, region.upper, 400, seed).permute(1, 0, 2)  # [D, points, n0]
+    x_hat = net.groups[0].forward([x])[..., sweep.kinks[0].index]
+    generator = torch.Generator().manual_seed(seed)
+    for most in (1.0, 4.0):
+        shares = [
+            most * torch.rand(1, 1, x_hat.shape[-1], generator=generator, dtype=torch.float64) for _ in faces.cuts
+        ]
+        face = faces.face(shares)
+        height = face.slope * x_hat + face.intercept
+        for weight, at in zip(face.weights, faces.cuts, strict=True):
+            height = height + weight * (at.cut.forward([x]) + at.cut.whole * (x_hat - faces.bias))
+        assert bool((height >= x_hat.clamp(min=0) - 1e-12)[..., sweep.kinks[0].ambiguous[0, 0]].all())
 
 
 # ---------------------------------------------------------------- masks
