@@ -58,7 +58,7 @@ class Rung(Tier):
 
 class RungClimber(Climber):
     def __init__(self, rung: Rung, root: Root) -> None:
-        self.rung, self.name, self.iterations = rung, rung.name, rung.iterations
+        self.rung, self.name, self.iterations, self.width = rung, rung.name, rung.iterations, rung.width
         self.inner = PLAIN.climber(root)
         self.adopted: list[tuple[list[list[float]], list[int], str]] = []
         self.starts: list[list[list[float]]] = []
@@ -87,11 +87,11 @@ class RungClimber(Climber):
         return torch.full((len(batch), self.rung.width), self.rung.mark)
 
 
-def schedule(*rungs: Rung, ratios: tuple[float, ...] | None = None) -> tuple[Schedule, Batch]:
+def schedule(*rungs: Rung, ratios: tuple[float, ...] | None = None, patience: int = 0) -> tuple[Schedule, Batch]:
     """At work on a wedge with as many clauses as the rungs speak of; the boxes have been bounded."""
     clauses = [(0, [instances.row({0: 1}, -1)])] * len(rungs[0].lowers)
     root = root_of(instances.problem(wedge(), UNIT, clauses))
-    made = Schedule(Ladder(rungs, ratios), root)
+    made = Schedule(Ladder(rungs, ratios, patience), root)
     made.begin(Batch.whole(root), Until())
     return made, Batch.whole(root)
 
@@ -122,6 +122,25 @@ def test_tiers_after_one_that_closes_everything_are_not_asked() -> None:
     assert made.widths == [2, 3, 0]
     tiers, _ = placed(made, whole, [-4.0, -4.0], [0.01, 0.01], tier=1)
     assert tiers == [1, 1]  # nobody is promoted to a tier of which nothing is known
+
+
+def test_a_patient_ladder_tries_a_tier_once_the_one_below_has_worked() -> None:
+    made, whole = schedule(
+        Rung((-4.0, -4.0)), Rung((-3.0, -3.0), 3), Rung((-2.0, -2.0), 4), ratios=(2.0, 1.0), patience=3
+    )
+    start, seen = torch.zeros(2, 4), []
+    for tier in (0, 0, 0, 1, 1):
+        made.grow(Until())
+        seen.append((made.widths[:], placed(made, whole, [-4.0, -4.0], [1.0, 1.0])[0]))
+        made.climb(tier, whole, start, Until())
+    waiting, two = ([2, 0, 0], [0, 0]), ([2, 3, 0], [1, 1])
+    assert seen == [waiting, waiting, two, two, two]
+    made.grow(Until(Clock.begin(0.0)))
+    assert made.widths == [2, 3, 0]  # no time
+    made.grow(Until())
+    assert made.widths == [2, 3, 4]
+    assert made.gains.tolist() == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+    assert placed(made, whole, [-4.0, -4.0], [1.0, 1.0])[0] == [2, 2]
 
 
 def test_no_time_leaves_the_lowest_tier() -> None:
