@@ -184,7 +184,7 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
         witness = _refine(task, arena, found, ledger.clock)
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
-    with ledger.phase("search"):
+    with ledger.phase("search"), threads(task.threads or 1):  # its operations are small: docs/search.md
         return _search(task, problem, arena, found, ledger)
 
 
@@ -301,13 +301,20 @@ def _guarded(work: Callable[[Task, torch.device, Ledger], Result], task: Task, l
 @contextmanager
 def machine(task: Task, ledger: Ledger) -> Iterator[torch.device]:
     """The wanted device; inside, torch uses the wanted number of threads."""
-    before = torch.get_num_threads()
     device = _device(task.device)
-    try:
-        if task.threads is not None:
-            torch.set_num_threads(task.threads)
+    with threads(task.threads):
         ledger.device, ledger.threads = str(device), torch.get_num_threads()
         yield device
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Inside, torch's operations use that many threads; None changes nothing."""
+    before = torch.get_num_threads()
+    try:
+        if count is not None:
+            torch.set_num_threads(count)
+        yield
     finally:
         torch.set_num_threads(before)
 

@@ -20,7 +20,7 @@ from verifier.bounding.linear import Linear
 from verifier.bounding.multipliers import Explicit, MultiplierProof, point_of
 from verifier.search.propagated_tier import PropagatedClimber
 from verifier.search.root import Batch, Root
-from verifier.search.tiers import Climbed, Climber, Evidence, Tier
+from verifier.search.tiers import Climbed, Climber, Computed, Evidence, Tier
 from verifier.shapes import Float, Tensor
 
 BIG_M = Lagrangian.FIXED
@@ -63,19 +63,6 @@ class ProofEvidence(Evidence):
         assert sweep.slacks is not None
         found = self.proof.evaluate(batch.root.net, sweep.region, rows.combined(batch.root.layer, self.weights))
         return (found - rows.rounding(self.weights, sweep.region, sweep.slacks[-1]))[:, 0]
-
-
-@dataclass(frozen=True, eq=False)
-class Computed(Evidence):
-    """Bounds that were computed in float64 at once."""
-
-    found: Float[Tensor, " D"]
-
-    def select(self, rows: Tensor) -> Computed:
-        return Computed(self.found[rows])
-
-    def lower(self, batch: Batch) -> Float[Tensor, " D"]:
-        return self.found
 
 
 class MultiplierClimber(Climber):

@@ -173,12 +173,13 @@ class _Task:
 
     def _signs(self, boxes: list[Members], regions: list[Region], limits: Limits) -> Hunt:
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
-        return hunt(SignSpace(root, self.options.policy, self.until, self.offer, self.options.journal), limits)
+        space = SignSpace(root, self.options.policy, self.until, self.offer, self.options.journal)
+        return hunt(space, limits)
 
     def boxes(self, boxes: list[Members]) -> Hunt:
         """By boxes of the input."""
         clauses = [clause for _, some in boxes for clause in some]
-        space = InputSpace(self.problem, clauses, self.offer, self.until, self._finish, self.options.inputs)
+        space = InputSpace(self.problem, clauses, self.offer, self.until, self._finish, self.options.inputs, self.gang)
         return hunt(space, self.options.limits)
 
     def _finish(self, lower: Float[Tensor, " n0"], upper: Float[Tensor, " n0"], clauses: tuple[int, ...]) -> Outcome:

@@ -23,7 +23,7 @@ from verifier.search.leaves import solve_leaf
 from verifier.search.root import Batch, Root
 from verifier.search.split import split
 from verifier.search.stratify import smoothed
-from verifier.search.tiers import CLOSE_TOGETHER, Climbed
+from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Computed, Evidence
 from verifier.search.tighten import Never, Tightening
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
@@ -61,6 +61,14 @@ class Brood:
         levels = (self.kinks >= 0).sum(dim=1)
         improvement = (lower - self.lower).clamp(min=0) / levels.clamp(min=1)
         return torch.where(levels > 0, smoothed(self.rise, improvement), self.rise)
+
+
+@dataclass(frozen=True, eq=False)
+class Closing:
+    """Which domains of a batch are closed, and by what."""
+
+    rows: Bool[Tensor, " D"]
+    proofs: list[tuple[Batch, Evidence]]
 
 
 @dataclass(frozen=True)
@@ -111,18 +119,16 @@ class SignSpace(Space[SignDomains]):
         brood = Brood(whole, self._numbers(len(whole)), none, none.unsqueeze(1), known, unknown, nothing, 0)
         with self.bounding:
             found = self.schedule.begin(whole, self._goal())
-            closed = torch.zeros_like(none, dtype=torch.bool)
-            for climbed in found:
-                closed |= self._certified(whole, climbed)
-        return self._digest(brood, found[0], closed)
+            closings = [self._certified(whole, climbed) for climbed in found]
+        return self._digest(brood, found[0], closings)
 
     def expand(self, parents: SignDomains) -> Step[SignDomains]:
         brood = self._brood(parents.to(self.root.device))
         with self.bounding:
             self.schedule.grow(self._goal())
             found = self.schedule.climb(brood.tier, brood.batch, brood.start, self._goal())
-            closed = self._certified(brood.batch, found)
-        return self._digest(brood, found, closed)
+            closing = self._certified(brood.batch, found)
+        return self._digest(brood, found, [closing])
 
     def _goal(self) -> Until:
         """Domains leave an ascent as soon as their bound can be proved."""
@@ -142,10 +148,13 @@ class SignSpace(Space[SignDomains]):
         numbers, tier = self._numbers(len(batch)), int(parents.tier[0])
         return Brood(batch, numbers, mine.number, made.kinks, mine.lower, mine.rise, mine.variables, tier)
 
-    def _digest(self, brood: Brood, found: Climbed, closed: Bool[Tensor, " D"]) -> Step[SignDomains]:
+    def _digest(self, brood: Brood, found: Climbed, closings: list[Closing]) -> Step[SignDomains]:
         """Try minimisers, solve leaves, and score what stays open."""
         batch, name = brood.batch, self.schedule.name(brood.tier)
         lower = torch.fmax(found.lower, brood.lower)
+        closed = torch.stack([closing.rows for closing in closings]).any(dim=0)
+        for proved in (proof for closing in closings for proof in closing.proofs):
+            self.journal.closed(*proved)
         self.journal.bounded(Bounded(batch, brood.number, brood.parent, brood.kinks, lower, closed, name))
         witness = self._try(found.x0, lower, batch.clause, closed)
         ambiguous = batch.ambiguous()
@@ -158,23 +167,26 @@ class SignSpace(Space[SignDomains]):
         counts = Counts(tiers, leaves.solved, 1, found.iterations, self.bounding.lap())
         return Step(open_, counts, leaves.witness, leaves.doubt, leaves.undecided)
 
-    def _certified(self, batch: Batch, found: Climbed) -> Bool[Tensor, " D"]:
+    def _certified(self, batch: Batch, found: Climbed) -> Closing:
         """Which domains are closed: their bounds cross, or the float64 bound of their variables is above zero.
 
         Where float32 was too optimistic, later ascents get a margin for it; else they would stop too early for ever.
         """
         low, high = batch.cut()
-        closed = (low > high).any(dim=1)
+        closed, proofs = (low > high).any(dim=1), list[tuple[Batch, Evidence]]()
+        if bool(closed.any()):
+            empty = batch.select(closed)
+            proofs.append((empty, Computed(torch.full_like(empty.cut()[0][:, 0], torch.inf))))
         candidates = torch.nonzero(~closed & (found.lower > 0)).flatten()
         for rows in candidates.split(CLOSE_TOGETHER) if len(candidates) else ():
             some, evidence = batch.select(rows), found.evidence.select(rows)
             proved = evidence.lower(some)
             done = proved > 0
             closed[rows] = done
-            self.journal.closed(some.select(done), evidence.select(done))
+            proofs.append((some.select(done), evidence.select(done)))
             excess = torch.where(done, 0.0, found.lower[rows] - proved).nan_to_num(0.0, 0.0, 0.0)
             self.margin = max(self.margin, 2 * float(excess.max()))
-        return closed
+        return Closing(closed, proofs)
 
     def _open(self, brood: Brood, found: Climbed, lower: Float[Tensor, " D"], rows: Int[Tensor, " d"]) -> SignDomains:
         """The domains of these rows, with what their children need."""

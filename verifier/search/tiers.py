@@ -31,6 +31,19 @@ class Evidence(ABC):
 
 
 @dataclass(frozen=True, eq=False)
+class Computed(Evidence):
+    """Bounds that were computed in float64 at once; +inf where the bounds of a hidden neuron cross."""
+
+    found: Float[Tensor, " D"]
+
+    def select(self, rows: Tensor) -> Computed:
+        return Computed(self.found[rows])
+
+    def lower(self, batch: Batch) -> Float[Tensor, " D"]:
+        return self.found
+
+
+@dataclass(frozen=True, eq=False)
 class Climbed:
     """Bounds of a batch: in the precision of the search, and with what would prove them."""
 

@@ -108,22 +108,13 @@ class InputSpace(Space[BoxDomains]):
 
     def _bounded(self, boxes: BoxDomains) -> Step[BoxDomains]:
         """Bound boxes, chunk by chunk, and keep what is open; what time does not suffice for stays open as it is."""
-        begun, bounded, seconds = perf_counter(), 0, 0.0
+        begun = perf_counter()
         boxes = self._numbered(boxes.select(boxes.kinks.argsort()))
-        left, corners = [], []
-        for part in self._chunks(boxes):
-            if bounded and self._until.expired():
-                left.append(part)
-                corners.append(part.low)
-                continue
-            before = perf_counter()
-            bounds = self._bounder.bound(part)
-            bounded, seconds = bounded + len(part), seconds + perf_counter() - before
-            kept, corner = self._judged(part, bounds)
-            left.append(kept)
-            corners.append(corner)
-        found = cat(left)
-        witness = self._candidates.tried(found, torch.cat(corners))
+        before = perf_counter()
+        parts = [self._part(place, part) for place, part in enumerate(self._chunks(boxes))]
+        seconds, bounded = perf_counter() - before, sum(count for _, _, count in parts)
+        found = cat([left for left, _, _ in parts])
+        witness = self._candidates.tried(found, torch.cat([corner for _, corner, _ in parts]))
         self._cutting += perf_counter() - begun
         counts = Counts({NAMES[int(boxes.tier[0])]: bounded}, batches=1, seconds=seconds)
         if witness is not None:
@@ -131,6 +122,12 @@ class InputSpace(Space[BoxDomains]):
         if len(found):
             self._symbols = self._net.n_in + int(found.kinks.float().mean())
         return self._handed_over(found, counts)
+
+    def _part(self, place: int, part: BoxDomains) -> tuple[BoxDomains, Float[Tensor, "D n0"], int]:
+        """What stays open of a chunk, a corner of each box, and how many were bounded."""
+        if place and self._until.expired():
+            return part, part.low, 0
+        return *self._judged(part, self._bounder.bound(part)), len(part)
 
     def _numbered(self, boxes: BoxDomains) -> BoxDomains:
         first, self._made = self._made, self._made + len(boxes)
