@@ -179,7 +179,7 @@ class _Task:
     def boxes(self, boxes: list[Members]) -> Hunt:
         """By boxes of the input."""
         clauses = [clause for _, some in boxes for clause in some]
-        space = InputSpace(self.problem, clauses, self.offer, self.until, self._finish, self.options.inputs, self.gang)
+        space = InputSpace(self.problem, clauses, self.offer, self.until, self._finish, self.options.inputs)
         return hunt(space, self.options.limits)
 
     def _finish(self, lower: Float[Tensor, " n0"], upper: Float[Tensor, " n0"], clauses: tuple[int, ...]) -> Outcome:
