@@ -135,7 +135,7 @@ def bound(case: Case, margin: float = 0.0) -> tuple[Root, torch.Tensor]:
 
 def dual_of(root: Root) -> ConjunctionDual:
     """The dual of every clause on its whole box."""
-    batch = Batch.dual_of(root)
+    batch = Batch.whole(root)
     return ConjunctionDual.of(batch.sweep(torch.float64), batch.rows(torch.float64))
 
 

@@ -25,7 +25,7 @@ def values(witness: str) -> dict[str, float]:
     return {name: float(number) for name, number in re.findall(r"\((\S+) (\S+?)\)", inner[1])}
 
 
-LIMITED = ("--set", "search.max_domains=1")  # stop after the root
+LIMITED = ("--config", "no_cuts", "--set", "search.max_domains=1", "--set", "search.splitting=relus")
 
 
 def test_unsat(verify: Any, tiny: Any) -> None:

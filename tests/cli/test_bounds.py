@@ -106,7 +106,7 @@ def test_command_lines_that_cannot_be_understood(
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (["--iterations", "3"], "alpha_crown, big_m"),
+        (["--iterations", "3"], "alpha_crown, propagated, big_m"),
         (["--set", "bounding.big_m.steps=3"], "bounding.big_m.steps"),
         (["--plot", "/nowhere/f.png"], "/nowhere"),
         (["--timeout", "-1"], "--timeout"),

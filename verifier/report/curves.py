@@ -19,6 +19,7 @@ COLOURS = {  # of Okabe and Ito: told apart by everybody, and the same for a met
     "wong_kolter": "#BBBBBB",
     "crown": "#000000",
     "alpha_crown": "#0072B2",
+    "propagated": "#882255",
     "big_m": "#56B4E9",
     "active_set": "#D55E00",
     "saddle_point": "#009E73",

@@ -16,7 +16,7 @@ from verifier.bounding.conjunction import ConjunctionDual
 from verifier.bounding.lp_program import Floats, Program, Rows
 from verifier.bounding.lp_solver import Solution, Solver
 from verifier.search.root import Batch
-from verifier.shapes import Tensor
+from verifier.shapes import Float, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +25,7 @@ class Leaf:
 
     lower: float
     x0: Tensor | None
+    point: Float[Tensor, "1 1 V"] | None  # the variables that give the bound; None if the program gave none
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +47,9 @@ def solve_leaf(leaf: Batch, until: Until) -> Leaf:
     cost = np.zeros(program.width)
     cost[-1] = 1.0
     found = Solver(program).solve(cost, until)
-    lower = _certify(leaf, found, sides)
+    lower, point = _certify(leaf, found, sides)
     x0 = None if found.point is None else torch.from_numpy(found.point[:-1])
-    return Leaf(lower, x0)
+    return Leaf(lower, x0, point)
 
 
 def _affine_pieces(leaf: Batch, region: Region) -> tuple[_Affine, _Affine]:
@@ -93,10 +94,10 @@ def _program(leaf: Batch, region: Region, hidden: _Affine, rows: _Affine) -> tup
     return Program(np.append(low, -reach), np.append(high, reach), collected), sides
 
 
-def _certify(leaf: Batch, found: Solution, sides: Floats) -> float:
-    """The rigorous bound that the program's multipliers prove."""
+def _certify(leaf: Batch, found: Solution, sides: Floats) -> tuple[float, Tensor | None]:
+    """The rigorous bound that the program's multipliers prove, and the variables of the dual function that give it."""
     if found.multipliers is None:
-        return -float("inf")
+        return -float("inf"), None
     y = np.maximum(found.multipliers, 0.0)
     root = leaf.root
     dual = ConjunctionDual.of(leaf.sweep(torch.float64), leaf.rows(torch.float64))
@@ -116,4 +117,4 @@ def _certify(leaf: Batch, found: Solution, sides: Floats) -> float:
         best = max(best, float(dual.evaluate(point).lower))
         if best > 0:
             break
-    return best
+    return best, point

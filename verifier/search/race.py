@@ -19,6 +19,10 @@ FAVOUR = 4.0
 """How many times more the search gets that has closed its tree faster so far."""
 
 
+LEAST_REST = 10.0
+"""Seconds that a search has at least after another one has given up."""
+
+
 @dataclass
 class Runner:
     """One of the searches: it begins when its first slice does."""
@@ -45,24 +49,27 @@ class Runner:
 def race(makers: Sequence[Callable[[], Hunt]], until: Until, report: Report) -> Outcome:
     """The outcome of whichever search decides first; they take turns, and the faster one gets longer ones.
 
-    An outcome that decides nothing (numerics, a limit) ends only its own search, unless no other is left.
+    A search that ends without an answer (numerics, a limit) leaves the others a few times as long as it took itself:
+    what one of them cannot decide in floats, the others seldom can.
     """
-    runners, ended = [Runner(make) for make in makers], list[Progress]()
-    seconds = FIRST_SLICE
+    runners, ended = [Runner(make) for make in makers], list[Runner]()
+    seconds, reason, allowed = FIRST_SLICE, Reason.TIMEOUT, float("inf")
     while True:
         fastest = max(runners, key=lambda runner: runner.speed)
         for runner in list(runners):
-            others = [*ended, *(other.progress for other in runners if other is not runner and other.spent)]
+            others = [other.progress for other in (*ended, *runners) if other is not runner and other.spent]
             favour = FAVOUR if len(runners) > 1 and runner is fastest and runner.spent else 1.0
-            outcome = runner.run(seconds * favour, until, _on_top(others, report))
+            turn = min(seconds * favour, allowed - runner.spent)
+            outcome = runner.run(turn, until, _on_top(others, report))
             total = beside(runner.progress, others)
             if outcome is not None:
                 if outcome.witness is not None or outcome.reason is None or len(runners) == 1:
                     return Outcome(outcome.witness, outcome.reason, total)
                 runners.remove(runner)
-                ended.append(runner.progress)
-            elif until.expired():
-                return Outcome(None, Reason.TIMEOUT, total)
+                ended.append(runner)
+                reason, allowed = outcome.reason, max(LEAST_REST, FAVOUR * runner.spent)
+            elif until.expired() or runner.spent >= allowed:
+                return Outcome(None, Reason.TIMEOUT if until.expired() else reason, total)
         seconds *= 2
 
 

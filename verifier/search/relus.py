@@ -20,6 +20,7 @@ from verifier.search.domains import Counts, Domains, Offer, Space, Step, outweig
 from verifier.search.journal import Bounded, Journal
 from verifier.search.ladder import Ladder, Schedule
 from verifier.search.leaves import solve_leaf
+from verifier.search.propagated_tier import PropagatedEvidence
 from verifier.search.root import Batch, Root
 from verifier.search.split import split
 from verifier.search.stratify import smoothed
@@ -249,9 +250,11 @@ class SignSpace(Space[SignDomains]):
         for i, lower in enumerate(known.clamp(max=0.0).tolist()):
             if self.until.expired():
                 return _left(decided, Reason.TIMEOUT, lower)
-            leaf = solve_leaf(leaves.select(slice(i, i + 1)), self.until)
+            single = leaves.select(slice(i, i + 1))
+            leaf = solve_leaf(single, self.until)
             decided = replace(decided, solved=decided.solved + 1)
-            if leaf.lower > 0:
+            if leaf.lower > 0 and leaf.point is not None:
+                self.journal.closed(single, PropagatedEvidence(leaf.point, None))
                 continue
             if leaf.x0 is not None:
                 number = self.root.numbers[leaves.clause[i : i + 1]].cpu()

@@ -13,6 +13,7 @@ from verifier.bounding.rounding import layer_slack
 from verifier.bounding.sweep import Kinks, Sweep
 from verifier.network.network import Network
 from verifier.property.canonical import Problem
+from verifier.search.implied import implied_signs
 from verifier.shapes import Float, Int, Int8, Tensor
 
 
@@ -34,6 +35,7 @@ class Root:
     rows: Conjunction
     slacks: tuple[Float[Tensor, "N _"], ...]
     known: Float[Tensor, " C"]
+    implied: Int8[Tensor, "C A"]  # signs that hold wherever the clause does
 
     @classmethod
     def of(cls, problem: Problem, regions: Sequence[Region], clauses: Sequence[Sequence[int]]) -> Root:
@@ -57,6 +59,7 @@ class Root:
             _table(problem, numbers),
             slacks,
             like.new_full((len(numbers),), -torch.inf),
+            implied_signs(problem, numbers, kinks),
         )
 
     def knowing(self, lower: Float[Tensor, " clauses"]) -> Root:
@@ -125,10 +128,9 @@ class Batch:
 
     @classmethod
     def whole(cls, root: Root) -> Batch:
-        """Every clause on its whole box."""
+        """Every clause on its whole box, with the signs that it implies."""
         clause = torch.arange(root.clauses, device=root.device)
-        signs = torch.zeros(len(clause), root.kinks, dtype=torch.int8, device=root.device)
-        return cls(root, clause, signs, clause)
+        return cls(root, clause, root.implied, clause)
 
     def select(self, rows: Tensor | slice) -> Batch:
         bounds = None if self.bounds is None else self.bounds[rows]

@@ -1,0 +1,62 @@
+"""Signs of ReLUs that a clause itself forces.
+
+A row q . x + const <= 0 over activations x >= 0 with all q >= 0 and const >= 0 holds only where every x with a positive
+coefficient is zero: there those neurons block.  All other points are safe, so the search may begin with these signs.
+Encodings of logical formulas are full of such rows, and hopeless to search without them.
+
+guarantees: exact.  The signs of the coefficients and of the constant are found without rounding, else nothing is implied
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import torch
+
+from verifier.network.network import Affine, Network
+from verifier.operators import Dense
+from verifier.property.canonical import ClauseRows, Problem
+from verifier.shapes import Int, Int8, Tensor
+
+
+def implied_signs(
+    problem: Problem, clauses: Sequence[int], kinks: tuple[Int[Tensor, " _"], ...]
+) -> Int8[Tensor, "C A"]:
+    """-1 for kinks that block wherever the clause holds, else 0; kinks are counted through all groups."""
+    found = torch.zeros(len(clauses), sum(len(index) for index in kinks), dtype=torch.int8)
+    for i, clause in enumerate(clauses):
+        for row in range(len(problem.rows[clause].c)):
+            blocked = _blocked(problem.network, problem.rows[clause], row)
+            for group, neurons in blocked:
+                first = sum(len(index) for index in kinks[: group - 1])
+                found[i, first : first + len(kinks[group - 1])][neurons[kinks[group - 1]].cpu()] = -1
+    return found.to(problem.lower.device)
+
+
+def _blocked(net: Network, rows: ClauseRows, row: int) -> list[tuple[int, Tensor]]:
+    """The neurons of each group that one row forces to block, as masks."""
+    outputs = torch.nonzero(rows.A[row]).flatten()
+    if len(outputs) != 1 or (rows.B is not None and bool(rows.B[row].any())):
+        return []
+    y, factor = int(outputs[0]), float(rows.A[row, outputs[0]])
+    weights = _weights(net.output, y)
+    if weights is None or any(bool((w * factor < 0).any()) for _, w in weights):
+        return []
+    constant = Fraction(factor) * Fraction(float(net.output.bias[y])) - Fraction(float(rows.c[row]))
+    return [(source, w != 0) for source, w in weights] if constant >= 0 else []
+
+
+def _weights(output: Affine, y: int) -> list[tuple[int, Tensor]] | None:
+    """The weights of one output on each group; None if some are not exact, or if it reads the input itself."""
+    if bool(output.bias_error[y] != 0):
+        return None
+    found = []
+    for source, term in output.terms:
+        if source == 0 or not isinstance(term, Dense) or term.repeats != 1:
+            return None
+        weight = term.weight[y]
+        if not torch.equal(weight.float().double(), weight):  # the product of several maps, and so rounded
+            return None
+        found.append((source, weight))
+    return found
