@@ -4,7 +4,7 @@ A row q . x + const <= 0 over activations x >= 0 with all q >= 0 and const >= 0 
 coefficient is zero: there those neurons block.  All other points are safe, so the search may begin with these signs.
 Encodings of logical formulas are full of such rows, and hopeless to search without them.
 
-guarantees: exact.  The signs of the coefficients and of the constant are found without rounding, else nothing is implied
+guarantees: exact.  The signs of all coefficients and of the constant are found without rounding
 """
 
 from __future__ import annotations
