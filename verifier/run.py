@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -171,7 +171,7 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
     if not problem.property.clauses:
         return ledger.conclude(Verdict.UNSAT)
     arena = Arena.of(problem, model, device)
-    with ledger.phase("attack"):
+    with ledger.phase("attack"), small_operations(task):
         witness = _falsify(task, arena, ledger.clock)
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
@@ -180,11 +180,11 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
         found = _bound(task, problem, ledger)
     if found.closed:
         return ledger.conclude(Verdict.UNSAT)
-    with ledger.phase("attack"):
+    with ledger.phase("attack"), small_operations(task):
         witness = _refine(task, arena, found, ledger.clock)
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
-    with ledger.phase("search"), threads(task.threads or 1):  # its operations are small: docs/search.md
+    with ledger.phase("search"), small_operations(task):
         return _search(task, problem, arena, found, ledger)
 
 
@@ -232,7 +232,7 @@ def _intermediate(task: Task) -> GroupBounds:
 def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
     with ledger.phase("load"):
         problem, model = load_problem(task, ledger)
-    with ledger.phase("attack"):
+    with ledger.phase("attack"), small_operations(task):
         witness = None
         if problem.rows and task.config.falsify.enabled:
             falsifier = FirstOf((_falsifier(task), thorough(task.seed)))
@@ -305,6 +305,14 @@ def machine(task: Task, ledger: Ledger) -> Iterator[torch.device]:
     with threads(task.threads):
         ledger.device, ledger.threads = str(device), torch.get_num_threads()
         yield device
+
+
+def small_operations(task: Task) -> AbstractContextManager[None]:
+    """Inside, one thread for each of torch's operations, unless the user asked for more.
+
+    Attacks and searches make many small ones: more threads cost more than they bring (docs/search.md).
+    """
+    return threads(task.threads or 1)
 
 
 @contextmanager
