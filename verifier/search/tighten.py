@@ -31,7 +31,7 @@ class Never(Tightening):
 
 @dataclass(frozen=True)
 class AfterSplit(Tightening):
-    """Groups after the one that was split are bounded again, in domains whose depth is a multiple of `every`.
+    """Groups after the one that was split are bounded again, in domains whose depth has passed a multiple of `every`.
 
     Guarantee: rigorous bounds, the better of the parent's and the new ones; only ambiguous neurons are looked at.
     """
@@ -40,8 +40,8 @@ class AfterSplit(Tightening):
     every: int = 1
 
     def tightened(self, batch: Batch, kinks: Int[Tensor, "D levels"], until: Until) -> Batch:
-        depth = (batch.signs != 0).sum(dim=1)
-        due = torch.nonzero((depth % self.every == 0) & (kinks >= 0).any(dim=1)).flatten()
+        depth, levels = (batch.signs != 0).sum(dim=1), (kinks >= 0).sum(dim=1)
+        due = torch.nonzero(depth // self.every > (depth - levels) // self.every).flatten()
         low, high = batch.cut()
         if len(due):
             some = batch.select(due)
@@ -64,7 +64,7 @@ class AfterSplit(Tightening):
                 splits=known.splits[: k - 1],
             )
             low, high = self.method.group(root.net, before, k, until)
-            l_hat[k - 1], u_hat[k - 1] = torch.maximum(low, l_hat[k - 1]), torch.minimum(high, u_hat[k - 1])
+            l_hat[k - 1], u_hat[k - 1] = torch.fmax(low, l_hat[k - 1]), torch.fmin(high, u_hat[k - 1])
         none = known.lower[:, :0]
         lows = [none, *(low[:, index] for low, index in zip(l_hat, root.indices, strict=True))]
         highs = [none, *(high[:, index] for high, index in zip(u_hat, root.indices, strict=True))]
