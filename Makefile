@@ -46,8 +46,14 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/python scripts/demo.py
 
+# The shapes on signatures are checked where the tests go through most of the package.
+SHAPED := tests/operators tests/bounding/test_first_bounds.py tests/bounding/test_conjunction.py \
+	tests/bounding/test_zonotope.py tests/search/test_root.py tests/search/test_relus.py tests/search/test_split.py \
+	tests/search/inputs tests/branching tests/test_run.py
+
 test: $(READY)
 	$(BIN)/python -m pytest
+	SHAPES=1 $(BIN)/python -m pytest -q $(SHAPED)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -m ""

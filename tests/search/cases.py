@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import networks
 import numpy as np
@@ -173,6 +173,11 @@ def root_of(problem: Problem, *boxes: int) -> Root:
         RootBounds().region(problem.network, problem.lower[b : b + 1], problem.upper[b : b + 1], Until()) for b in named
     ]
     return Root.of(problem, regions, [problem.clauses_of[b] for b in named])
+
+
+def unsigned(root: Root) -> Root:
+    """The same without the signs that clauses imply, so that there is something to split."""
+    return replace(root, implied=torch.zeros_like(root.implied))
 
 
 def domains_of(root: Root, signs: torch.Tensor, clause: int | torch.Tensor = 0) -> Batch:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from falsify import instances
-from search.cases import STILL, decide, domains_of, grow, patterns, random_case, root_of, slopes
+from search.cases import STILL, decide, domains_of, grow, patterns, random_case, root_of, slopes, unsigned
 
 from verifier.bounding.ascent import Ascent, Steps
 from verifier.bounding.base import Until
@@ -190,7 +190,7 @@ def test_time_that_runs_out_in_a_leaf_is_a_timeout(bound: str, end: Reason | Non
     policy = Policy(slopes(STILL, STILL), fill=fill)
     reasons = []
     for looks in range(0, 40, 2):
-        outcome = grow(root_of(problem), policy, until=Until(Late(looks)))
+        outcome = grow(unsigned(root_of(problem)), policy, until=Until(Late(looks)))
         assert (outcome.progress.lower == math.inf) == (outcome.reason is None)
         reasons.append(outcome.reason)
     late = reasons.count(Reason.TIMEOUT)
@@ -356,7 +356,7 @@ def test_a_box_that_is_a_point() -> None:
 def test_all_signs_of_a_wedge_are_visited() -> None:
     """With bounds that never improve every sign pattern ends in a leaf or is closed on the way."""
     problem = instances.problem(wedge(), UNIT, [(0, [instances.row({0: 1}, "-0.001")])])
-    outcome = grow(root_of(problem), Policy(slopes(STILL, STILL), batch=1, fill=1))
+    outcome = grow(unsigned(root_of(problem)), Policy(slopes(STILL, STILL), batch=1, fill=1))
     assert outcome.reason is None
     assert outcome.progress.counts.leaves <= len(patterns(2))
     assert outcome.progress.domains >= 3
