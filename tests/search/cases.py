@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -206,3 +207,14 @@ def values_at(root: Root, x: torch.Tensor) -> torch.Tensor:
 def inside(signs: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     """Which points [P], given by their signs [P, A], belong to the domain with signs [A]."""
     return ((signs == 0) | (at == 0) | (signs == at)).all(dim=1)
+
+
+class Late(Clock):
+    """Expires after some looks at it, so that time can run out anywhere in a search."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__(time.monotonic())
+        object.__setattr__(self, "looks", iter(range(looks)))
+
+    def expired(self) -> bool:
+        return next(self.looks, None) is None  # type: ignore[attr-defined]

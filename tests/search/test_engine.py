@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 import torch
 from falsify import instances
+from search.cases import Late
 from search.test_frontier import EACH, Named, domains
 
 from verifier.bounding.base import Until
-from verifier.clock import Clock
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts, Outcome, Progress, Space, Step
@@ -108,17 +107,6 @@ def test_a_lack_of_time_in_a_leaf_outweighs_doubt() -> None:
     numerics = step([-1.0], doubt=Reason.NUMERICS, undecided=-0.5)
     outcome, _ = run(Script(numerics, step([], 1, doubt=Reason.TIMEOUT, undecided=-0.25)))
     assert (outcome.reason, outcome.progress.lower) == (Reason.TIMEOUT, -0.5)
-
-
-class Late(Clock):
-    """Expires after some looks at it."""
-
-    def __init__(self, looks: int) -> None:
-        super().__init__(time.monotonic())
-        object.__setattr__(self, "looks", iter(range(looks)))
-
-    def expired(self) -> bool:
-        return next(self.looks, None) is None  # type: ignore[attr-defined]
 
 
 def endless() -> Iterator[Step[Named]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from falsify import instances
-from search.cases import STILL, decide, domains_of, grow, patterns, random_case, root_of, slopes, unsigned
+from search.cases import STILL, Late, decide, domains_of, grow, patterns, random_case, root_of, slopes, unsigned
 
 from verifier.bounding.ascent import Ascent, Steps
 from verifier.bounding.base import Until
@@ -169,17 +169,6 @@ def test_a_deadline_is_kept_and_leaves_a_bound(seconds: float) -> None:
     assert time.monotonic() - start < seconds + 1
     assert (outcome.witness, outcome.reason) == (None, Reason.TIMEOUT)
     assert -10 < outcome.progress.lower <= 0
-
-
-class Late(Clock):
-    """Expires after some looks at it, so that time can run out anywhere in a search."""
-
-    def __init__(self, looks: int) -> None:
-        super().__init__(time.monotonic())
-        object.__setattr__(self, "looks", iter(range(looks)))
-
-    def expired(self) -> bool:
-        return next(self.looks, None) is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("bound", "end"), [("-0.001", None), ("0.5", Reason.NUMERICS)])

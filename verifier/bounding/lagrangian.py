@@ -114,12 +114,7 @@ class Lagrangian(Dual[Inner]):
                     coefficients = mu.new_zeros(sweep.region.count, self.objective.count, layer.size)
                 mu, x[k - 1], z[k - 1] = self._eliminate(k, coefficients, views[k - 1], total)
                 self._charge_cuts(k, views[k - 1], lam)
-            total.value += mu @ layer.bias
-            if sweep.slacks is not None:
-                total.error += dot(mu.abs(), sweep.slacks[k - 1])
-            for source, term in layer.terms:
-                part, known = term.transpose(mu), lam[source]
-                lam[source] = part if known is None else known + part
+            sweep.through(k, mu, lam, total)
         trace = sweep.at_input(lam[0], total, ())
         return Inner(trace.lower, trace.x0, tuple(x), tuple(z))
 

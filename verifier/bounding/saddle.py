@@ -173,12 +173,7 @@ class Saddle:
                 for (source, _), part in zip(layer.terms, prices[k - 1].spread, strict=True):
                     known = lam[source]
                     lam[source] = -part if known is None else known - part
-            total.value += mu @ layer.bias
-            if sweep.slacks is not None:
-                total.error += dot(mu.abs(), sweep.slacks[k - 1])
-            for source, term in layer.terms:
-                part, known = term.transpose(mu), lam[source]
-                lam[source] = part if known is None else known + part
+            sweep.through(k, mu, lam, total)
         trace = sweep.at_input(lam[0], total, ())
         x = tuple(torch.where(c < 0, kinks.u_hat, 0.0) for c, kinks in zip(f, sweep.kinks, strict=True))
         z = tuple((p.g > 0).to(p.g.dtype) for p in prices)

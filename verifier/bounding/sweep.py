@@ -124,18 +124,22 @@ class Sweep:
         seen: list[Tensor | None] = [None] * (self.layer - 1)
         total = Total.of(objective, self.region)
         for k in range(self.layer, 0, -1):
-            layer = self.net.layers[k - 1]
             if k < self.layer:
                 coefficients, lam[k] = lam[k], None
                 if coefficients is None:
                     continue
                 mu, seen[k - 1] = self._relax(k, coefficients, choices[k - 1], lam, total)
-            total.value += mu @ layer.bias
-            if self.slacks is not None:
-                total.error += dot(mu.abs(), self.slacks[k - 1])
-            for source, term in layer.terms:
-                _add(lam, source, term.transpose(mu))
+            self.through(k, mu, lam, total)
         return self.at_input(lam[0], total, tuple(seen))
+
+    def through(self, k: int, mu: Float[Tensor, "D S n"], lam: list[Tensor | None], total: Total) -> None:
+        """Take multipliers of x_hat[k] back through the affine map of layer k: they add to those of its sources."""
+        layer = self.net.layers[k - 1]
+        total.value += mu @ layer.bias
+        if self.slacks is not None:
+            total.error += dot(mu.abs(), self.slacks[k - 1])
+        for source, term in layer.terms:
+            _add(lam, source, term.transpose(mu))
 
     def _relax(
         self, k: int, own: Tensor, choice: Choice, lam: list[Tensor | None], total: Total

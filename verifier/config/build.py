@@ -154,19 +154,22 @@ def build_policy(options: Search) -> Policy:
 
 def build_tier(options: Tier) -> tiers.Tier:
     """One rung of the ladder."""
-    from verifier.bounding import ascent
     from verifier.search import propagated_tier
 
-    def climb(part: Climb | SlopeTier | CutTier) -> Ascent:
-        return ascent.Ascent(part.iterations, ascent.Steps(part.first_step, part.last_step), check_every=5)
-
     if isinstance(options, SlopeTier):
-        return propagated_tier.Propagated(climb(options.root), climb(options))
+        return propagated_tier.Propagated(_climb(options.root), _climb(options))
     if isinstance(options, CutTier):
         return propagated_tier.Propagated(
-            climb(options.root), climb(options), options.thresholds, climb(options.scout), options.refresh
+            _climb(options.root), _climb(options), options.thresholds, _climb(options.scout), options.refresh
         )
     return _multipliers(options)
+
+
+def _climb(options: Climb | SlopeTier | CutTier) -> Ascent:
+    """A short ascent of the search, which looks often at who is done."""
+    from verifier.bounding import ascent
+
+    return ascent.Ascent(options.iterations, ascent.Steps(options.first_step, options.last_step), check_every=5)
 
 
 def _multipliers(options: BigMTier | ActiveSetTier | SaddlePointTier) -> tiers.Tier:
@@ -184,7 +187,6 @@ def _multipliers(options: BigMTier | ActiveSetTier | SaddlePointTier) -> tiers.T
 
 def build_sharpening(options: Sharpen, intermediate: GroupBounds) -> Sharpening | None:
     """How long searches get better bounds of hidden neurons, on top of given ones."""
-    from verifier.bounding import ascent
     from verifier.bounding.certified import Certified
     from verifier.bounding.intermediate import Sharpened
     from verifier.bounding.propagated import Propagated
@@ -193,10 +195,7 @@ def build_sharpening(options: Sharpen, intermediate: GroupBounds) -> Sharpening 
     if options.after is None:
         return None
 
-    def climb(part: Climb) -> Ascent:
-        return ascent.Ascent(part.iterations, ascent.Steps(part.first_step, part.last_step), check_every=5)
-
-    first, then = climb(options.initial), climb(options.cuts)
+    first, then = _climb(options.initial), _climb(options.cuts)
     bounder = Certified(Propagated(first, then, averaged=max(1, first.iterations // 2)))
     return Sharpening(Sharpened(intermediate, bounder), options.after, options.share)
 

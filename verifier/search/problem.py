@@ -167,9 +167,8 @@ class _Task:
     def _sharper(self, sharpening: Sharpening, boxes: list[int]) -> list[Region]:
         """Bounds of hidden neurons that take more time."""
         allowed = min(sharpening.most, sharpening.share * self.until.clock.remaining())
-        until, problem = Until(self.until.clock.within(allowed)), self.problem
-        sides = ((problem.lower[box : box + 1], problem.upper[box : box + 1]) for box in boxes)
-        return [sharpening.method.region(problem.network, *side, until) for side in sides]
+        until = Until(self.until.clock.within(allowed))
+        return [self._bounded(sharpening.method, box, until) for box in boxes]
 
     def _signs(self, boxes: list[Members], regions: list[Region], limits: Limits) -> Hunt:
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
@@ -194,10 +193,12 @@ class _Task:
     def _region(self, box: int) -> Region:
         """The bounds of a box, unless they are known already."""
         region = self.found.regions.get(box)
-        if region is not None:
-            return region
+        return region if region is not None else self._bounded(self.options.intermediate, box, self.until)
+
+    def _bounded(self, method: GroupBounds, box: int, until: Until) -> Region:
+        """One of the problem's boxes with bounds of all groups."""
         sides = self.problem.lower[box : box + 1], self.problem.upper[box : box + 1]
-        return self.options.intermediate.region(self.problem.network, *sides, self.until)
+        return method.region(self.problem.network, *sides, until)
 
 
 def _sides(one: Region, other: Region) -> list[tuple[Tensor, Tensor]]:
