@@ -140,7 +140,7 @@ def test_every_preset_builds_its_search(name: str) -> None:
     }.get(name) or [part.rstrip("_0123456789") for part in name.removeprefix("paper/").split("+")]
     if name.startswith("paper/"):  # trees must not depend on the machine
         assert policy.ladder.ratios is not None
-        assert build_sharpening(load_config(name).search.sharpen, RootBounds()) is None
+        assert build_sharpening(load_config(name).search.sharpen) is None
 
 
 def test_the_ratios_must_fit_the_tiers() -> None:

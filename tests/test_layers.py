@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 LAYERS = (
-    "errors clock shapes operators network property result bounding branching falsify search "
+    "errors clock processes shapes operators network property result bounding branching falsify search "
     "config run incomplete batch report cli"
 ).split()
 # The three at the top are one layer of leaves; __init__ and __main__ open the door to everything.

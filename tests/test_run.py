@@ -133,7 +133,7 @@ def test_threads_are_given_back(module: nn.Module) -> None:
 
 
 def test_memory_that_runs_out_is_an_answer(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    def greedy(*args: Any) -> None:
+    def greedy(*args: Any, **named: Any) -> None:
         torch.empty(2**60)
 
     monkeypatch.setattr("verifier.run._bound", greedy)
@@ -142,7 +142,7 @@ def test_memory_that_runs_out_is_an_answer(module: nn.Module, monkeypatch: pytes
 
 
 def test_other_errors_are_not_hidden(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> None:
+    def broken(*args: Any, **named: Any) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("verifier.run._bound", broken)

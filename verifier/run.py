@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -27,8 +27,11 @@ from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.presets import quick, thorough
 from verifier.network.checks import check_against
+from verifier.network.merge import merged
 from verifier.network.module import ModuleModel
+from verifier.network.network import Network
 from verifier.network.onnx import OnnxModel, load_onnx
+from verifier.processes import Answer, Send, cores, forkable
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, property_of_arrays
 from verifier.property.canonical import ClauseRows, Problem, canonicalise
 from verifier.property.property import Property
@@ -167,25 +170,50 @@ def from_arrays(network: Source, lower: Numbers, upper: Numbers, unsafe: Unsafe)
 
 def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
     with ledger.phase("load"):
-        problem, model = load_problem(task, ledger)
+        problem, model = load_problem(task, ledger, merged)
     if not problem.property.clauses:
         return ledger.conclude(Verdict.UNSAT)
     arena = Arena.of(problem, model, device)
-    with ledger.phase("attack"), small_operations(task):
-        witness = _falsify(task, arena, ledger.clock)
-    if witness is not None:
-        return ledger.conclude(Verdict.SAT, counterexample=witness)
     problem = moved(problem, device)
-    with ledger.phase("root"):
-        found = _bound(task, problem, ledger)
+    witness, found = _first_look(task, problem, arena, ledger)
+    if found is None or witness is not None:
+        return ledger.conclude(Verdict.SAT, counterexample=witness)
     if found.closed:
         return ledger.conclude(Verdict.UNSAT)
-    with ledger.phase("attack"), small_operations(task):
+    with ledger.phase("attack"), one_thread():
         witness = _refine(task, arena, found, ledger.clock)
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
-    with ledger.phase("search"), small_operations(task):
+    with ledger.phase("search"), one_thread():
         return _search(task, problem, arena, found, ledger)
+
+
+def _first_look(
+    task: Task, problem: Problem, arena: Arena, ledger: Ledger
+) -> tuple[Counterexample | None, ClauseBounds | None]:
+    """A quick attack and the bounds at the root: a witness, or bounds.
+
+    With a second core the attack runs beside the bounds; whichever decides ends the other one.
+    """
+    if not task.config.falsify.enabled or processes(task, problem) == 1:
+        with ledger.phase("attack"), one_thread():
+            witness = _falsify(task, arena, ledger.clock)
+        if witness is not None:
+            return witness, None
+        with ledger.phase("root"):
+            return None, _bound(task, problem, ledger)
+
+    def attack(send: Send) -> Counterexample | None:
+        with one_thread():
+            return _falsify(task, arena, ledger.clock)
+
+    with Answer[Counterexample | None](attack) as beside:
+        with ledger.phase("root"):
+            found = _bound(task, problem, ledger, needless=lambda: beside.now() is not None)
+        if found.closed:
+            return None, found
+        with ledger.phase("attack"):
+            return beside.wait(), found
 
 
 def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, ledger: Ledger) -> Result:
@@ -207,9 +235,10 @@ def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, led
             build_limits(options),
             _intermediate(task),
             falsifier,
-            build_sharpening(options.sharpen, _intermediate(task)),
+            build_sharpening(options.sharpen),
             Splitting(options.splitting),
             journal=journal,
+            cores=processes(task, problem),
         )
         outcome = whole.run(problem, found, arena, ledger.clock, report)
     report(outcome.progress)
@@ -225,6 +254,13 @@ def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, led
     return ledger.conclude(Verdict.UNSAT)
 
 
+def processes(task: Task, problem: Problem) -> int:
+    """How many processes may work on an instance.  A trace is written by one, a GPU is kept busy by one."""
+    if task.trace is not None or problem.lower.device.type != "cpu" or not forkable():
+        return 1
+    return task.threads or cores()
+
+
 def _intermediate(task: Task) -> GroupBounds:
     return build_intermediate(task.config.bounding)
 
@@ -232,7 +268,7 @@ def _intermediate(task: Task) -> GroupBounds:
 def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
     with ledger.phase("load"):
         problem, model = load_problem(task, ledger)
-    with ledger.phase("attack"), small_operations(task):
+    with ledger.phase("attack"), one_thread():
         witness = None
         if problem.rows and task.config.falsify.enabled:
             falsifier = FirstOf((_falsifier(task), thorough(task.seed)))
@@ -266,14 +302,14 @@ def _falsifier(task: Task) -> Falsifier:
     return quick(task.seed, options.samples, options.restarts, options.steps, options.effort)
 
 
-def _bound(task: Task, problem: Problem, ledger: Ledger) -> ClauseBounds:
+def _bound(task: Task, problem: Problem, ledger: Ledger, needless: Callable[[], bool] | None = None) -> ClauseBounds:
     def report(worst: float) -> None:
         ledger.lower_bound = worst
 
-    options = task.config.bounding
     ledger.tier = "linear"
-    bounder = ClauseBounder(_intermediate(task), options.batch)
-    found = bounder.bound(problem, Until(ledger.clock), report)
+    bounder, count = ClauseBounder(_intermediate(task), task.config.bounding.batch), processes(task, problem)
+    with one_thread() if count > 1 else nullcontext():
+        found = bounder.bound(problem, Until(ledger.clock, needless=needless, processes=count), report)
     ledger.lower_bound = found.worst
     return found
 
@@ -307,12 +343,12 @@ def machine(task: Task, ledger: Ledger) -> Iterator[torch.device]:
         yield device
 
 
-def small_operations(task: Task) -> AbstractContextManager[None]:
-    """Inside, one thread for each of torch's operations, unless the user asked for more.
+def one_thread() -> AbstractContextManager[None]:
+    """Inside, one thread for each of torch's operations.
 
-    Attacks and searches make many small ones: more threads cost more than they bring (docs/search.md).
+    Attacks and searches make many small ones, which several threads do not make faster (docs/search.md).
     """
-    return threads(task.threads or 1)
+    return threads(1)
 
 
 @contextmanager
@@ -341,14 +377,16 @@ def _device(wanted: str) -> torch.device:
     return device
 
 
-def load_problem(task: Task, ledger: Ledger) -> tuple[Problem, Model]:
-    """The instance, checked: counts fit, and the lowered network computes what the original one does."""
+def load_problem(
+    task: Task, ledger: Ledger, rewrite: Callable[[Network], Network] = lambda net: net
+) -> tuple[Problem, Model]:
+    """The instance, checked: counts fit, and the lowered and rewritten network computes what the original one does."""
     instance = task.load()
     model, prop = instance.model, instance.property
     ledger.network_sha256, ledger.property_sha256 = model.sha256, instance.property_sha256
     for warning in prop.warnings:
         log.warning("%s", warning)
-    problem = canonicalise(model.network(), prop)
+    problem = canonicalise(rewrite(model.network()), prop)
     boxes = prop.boxes
     if len(boxes):
         check_against(model, problem.network, boxes.lower[0], boxes.upper[0], task.seed)

@@ -11,11 +11,12 @@ from search.cases import Late
 from search.test_frontier import EACH, Named, domains
 
 from verifier.bounding.base import Until
+from verifier.clock import Clock
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts, Outcome, Progress, Space, Step
 from verifier.search.engine import Limits, advance, hunt, search
-from verifier.search.problem import as_they_are
+from verifier.search.offers import Offers
 
 INF = float("inf")
 
@@ -25,7 +26,7 @@ def witness() -> Counterexample:
     """A real one: there are no others."""
     rows = [(0, [instances.row({0: 1}, 1)])]
     problem = instances.problem(instances.identity(1), instances.boxes([[0]], [[1]]), rows)
-    found = as_they_are(instances.arena(problem), torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))
+    found = Offers(None, instances.arena(problem), Clock.begin())(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))
     assert found is not None
     return found
 

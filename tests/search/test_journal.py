@@ -21,6 +21,7 @@ class Heard(Journal):
     """Keeps everything."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.batches: list[Bounded] = []
         self.proofs: list[tuple[Batch, Evidence]] = []
 

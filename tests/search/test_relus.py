@@ -23,7 +23,7 @@ from verifier.property.canonical import Problem
 from verifier.result.verdict import Reason
 from verifier.search.domains import Progress
 from verifier.search.engine import Limits
-from verifier.search.problem import as_they_are
+from verifier.search.offers import Offers
 from verifier.search.relus import Brood, Policy
 from verifier.search.root import Root
 
@@ -199,7 +199,7 @@ def test_a_minimum_of_exactly_zero_is_never_unsat(offset: float, strict: bool) -
     assert not (strict and outcome.witness is not None and outcome.witness.y[0] >= 0)
     # A model that disagrees with the network confirms nothing: what is left is doubt.
     judge = instances.arena(problem, shift=1.0)
-    doubtful = grow(root_of(problem), offer=lambda x, k: as_they_are(judge, x.float(), k))
+    doubtful = grow(root_of(problem), offer=Offers(None, judge, Clock.begin()))
     assert (doubtful.witness, doubtful.reason) == (None, Reason.NUMERICS)
     assert doubtful.progress.open == 0
     assert -1e-6 < doubtful.progress.lower <= 0

@@ -216,9 +216,15 @@ class Until:
     memory_bytes: int = 128 * 2**20
     threshold: float | None = None  # a region whose objectives all exceed it is done
     watch: Callable[[Tensor], None] | None = None  # hears the bounds [D, S] of every iterate
+    needless: Callable[[], bool] | None = None  # whether nobody needs the answer any more
+    processes: int = 1  # that may share the work
 
     def expired(self) -> bool:
-        return self.clock.expired()
+        return self.clock.expired() or (self.needless is not None and self.needless())
+
+    def alone(self) -> Until:
+        """The same for one of several processes."""
+        return replace(self, needless=None, processes=1)
 
     def chunk(self, bytes_each: int) -> int:
         """How many items of that size may be worked on at once."""

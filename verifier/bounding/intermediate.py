@@ -7,7 +7,9 @@ ambiguous after that may be bounded once more, by any bounder.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,7 +20,13 @@ from verifier.bounding.interval import interval_image
 from verifier.bounding.linear import Linear, Slope
 from verifier.bounding.sweep import Sweep
 from verifier.network.network import Affine, Network
+from verifier.processes import spread
 from verifier.shapes import Float, Int, Tensor
+
+WORTH_A_FORK = 64 * 2**20
+"""Bytes that a group's bounds move, before several processes are faster than one."""
+
+Ends = tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]
 
 
 class Intermediate(Enum):
@@ -51,9 +59,7 @@ class GroupBounds(ABC):
         return region
 
     @abstractmethod
-    def group(
-        self, net: Network, region: Region, k: int, until: Until
-    ) -> tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]:
+    def group(self, net: Network, region: Region, k: int, until: Until) -> Ends:
         """The bounds of group k, given those of all groups before it."""
 
 
@@ -66,21 +72,28 @@ class RootBounds(GroupBounds):
 
     method: Intermediate = Intermediate.BEST
 
-    def group(
-        self, net: Network, region: Region, k: int, until: Until
-    ) -> tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]:
+    def group(self, net: Network, region: Region, k: int, until: Until) -> Ends:
         low, high = interval_image(net.groups[k - 1], region)
         slope = self.method.slope
         if slope is None or _reads_input_only(net.groups[k - 1]):
             return low, high
-        sweep, linear = None, Linear(slope)
-        for neurons in _ambiguous(low, high, until.chunk(12 * widest(net, k) * low.element_size() * region.count)):
-            if until.expired():
-                break
-            sweep = Sweep.prepare(net, region, k) if sweep is None else sweep
-            rows = Objective(k, unit_objectives(low.shape[1], neurons, low))
-            _intersect(low, high, neurons, sweep.backward(rows, linear.choices(sweep)).lower)
-        return low, high
+        sweep = Sweep.prepare(net, region, k)
+        choices = Linear(slope).choices(sweep)
+
+        def bounds(rows: Objective) -> Float[Tensor, "D S"]:
+            return sweep.backward(rows, choices).lower
+
+        return _narrowed(k, (low, high), bounds, until, 12 * widest(net, k) * low.element_size() * region.count)
+
+
+@dataclass(frozen=True, eq=False)
+class Known(GroupBounds):
+    """Bounds that somebody has computed already, of the same boxes."""
+
+    known: Region
+
+    def group(self, net: Network, region: Region, k: int, until: Until) -> Ends:
+        return self.known.l_hat[k - 1].clone(), self.known.u_hat[k - 1].clone()
 
 
 @dataclass(frozen=True)
@@ -97,18 +110,16 @@ class Sharpened(GroupBounds):
     base: GroupBounds
     bounder: Bounder
 
-    def group(
-        self, net: Network, region: Region, k: int, until: Until
-    ) -> tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]:
+    def group(self, net: Network, region: Region, k: int, until: Until) -> Ends:
         low, high = self.base.group(net, region, k, until)
         if _reads_input_only(net.groups[k - 1]):
             return low, high
-        for neurons in _ambiguous(low, high, until.chunk(96 * widest(net, k) * low.element_size() * region.count)):
-            if until.expired():
-                break
-            rows = Objective(k, unit_objectives(low.shape[1], neurons, low))
-            _intersect(low, high, neurons, self.bounder.bound(net, region, rows, until).lower)
-        return low, high
+        alone = until.alone()
+
+        def bounds(rows: Objective) -> Float[Tensor, "D S"]:
+            return self.bounder.bound(net, region, rows, alone).lower
+
+        return _narrowed(k, (low, high), bounds, until, 96 * widest(net, k) * low.element_size() * region.count)
 
 
 def _reads_input_only(group: Affine) -> bool:
@@ -116,10 +127,27 @@ def _reads_input_only(group: Affine) -> bool:
     return all(source == 0 for source, _ in group.terms)
 
 
-def _ambiguous(low: Tensor, high: Tensor, chunk: int) -> tuple[Int[Tensor, " c"], ...]:
-    """The neurons that are ambiguous in some box, `chunk` at a time."""
+def _narrowed(
+    k: int, ends: Ends, bounds: Callable[[Objective], Float[Tensor, "D S"]], until: Until, bytes_each: int
+) -> Ends:
+    """The bounds of group k, tightened at the neurons that are ambiguous in some box, as far as time suffices.
+
+    `bounds` gives lower bounds of objectives and needs that many bytes for each neuron.  The neurons are shared by as
+    many processes as there may be.
+    """
+    low, high = ends
     neurons = torch.nonzero(((low < 0) & (high > 0)).any(dim=0)).flatten()
-    return neurons.split(chunk) if len(neurons) else ()
+    processes = until.processes if len(neurons) * bytes_each > WORTH_A_FORK else 1
+    rounds = math.ceil(len(neurons) / (processes * until.chunk(bytes_each)))
+    chunks = neurons.split(math.ceil(len(neurons) / (processes * rounds))) if rounds else ()  # as many for everybody
+
+    def bounded(some: Int[Tensor, " c"]) -> Float[Tensor, "D S"]:
+        return bounds(Objective(k, unit_objectives(low.shape[1], some, low)))
+
+    for some, found in zip(chunks, spread(bounded, chunks, processes, until.expired), strict=True):
+        if found is not None:
+            _intersect(low, high, some, found)
+    return low, high
 
 
 def _intersect(

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from verifier.bounding.intermediate import GroupBounds
     from verifier.search import tiers
     from verifier.search.engine import Limits
-    from verifier.search.problem import Sharpening
     from verifier.search.relus import Policy
+    from verifier.search.sharpen import Sharpening
 
 METHODS = tuple(
     "interval crown wong_kolter alpha_crown propagated big_m active_set saddle_point as_sp lp lp_cuts".split()
@@ -185,19 +185,18 @@ def _multipliers(options: BigMTier | ActiveSetTier | SaddlePointTier) -> tiers.T
     return Multipliers("saddle_point", _with_masks("saddle_point", Bounding(saddle_point=options)), options.iterations)
 
 
-def build_sharpening(options: Sharpen, intermediate: GroupBounds) -> Sharpening | None:
-    """How long searches get better bounds of hidden neurons, on top of given ones."""
+def build_sharpening(options: Sharpen) -> Sharpening | None:
+    """How long searches get better bounds of hidden neurons."""
     from verifier.bounding.certified import Certified
-    from verifier.bounding.intermediate import Sharpened
     from verifier.bounding.propagated import Propagated
-    from verifier.search.problem import Sharpening
+    from verifier.search.sharpen import Sharpening
 
     if options.after is None:
         return None
 
     first, then = _climb(options.initial), _climb(options.cuts)
     bounder = Certified(Propagated(first, then, averaged=max(1, first.iterations // 2)))
-    return Sharpening(Sharpened(intermediate, bounder), options.after, options.share)
+    return Sharpening(bounder, options.after, options.share)
 
 
 def build_limits(options: Search) -> Limits:

@@ -193,12 +193,12 @@ class Tighten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sharpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds of hidden neurons by propagated cuts, for long searches, which then begin anew."""
+    """Bounds of hidden neurons by propagated cuts, for long searches, which then go on with them."""
 
     after: Seconds | None = 4.0  # of search; null: never
     share: Share = 0.25  # of the time that is left, at most
-    initial: Climb = Climb(20, 0.3, 0.03)  # without cuts
-    cuts: Climb = Climb(20, 0.2, 0.03)
+    initial: Climb = Climb(8, 0.3, 0.03)  # without cuts
+    cuts: Climb = Climb(8, 0.2, 0.03)
 
 
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -151,6 +151,16 @@ class Progress:
             other.left,
         )
 
+    def beside(self, other: Progress) -> Progress:
+        """This search and one of another part of the same tree."""
+        return Progress(
+            self.counts + other.counts,
+            self.open + other.open,
+            self.max_open + other.max_open,
+            min(self.lower, other.lower),
+            self.left + other.left,
+        )
+
     def waiting(self, lower: float) -> Progress:
         """The same, while something else with that bound has not begun."""
         return replace(self, lower=min(self.lower, lower))

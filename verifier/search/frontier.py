@@ -18,7 +18,7 @@ class Frontier(Generic[DomainsT]):
     """
 
     def __init__(self, memory_bytes: int) -> None:
-        self._memory = memory_bytes
+        self.memory_bytes = memory_bytes
         self._store: DomainsT | None = None
         self._rank = torch.zeros(0)  # what leaves first is smallest; +inf marks a free place
         self.open = 0
@@ -27,7 +27,7 @@ class Frontier(Generic[DomainsT]):
     @property
     def limit(self) -> int:
         """How many domains the memory holds."""
-        return self._memory // self._store.bytes_each if self._store is not None else self._memory
+        return self.memory_bytes // self._store.bytes_each if self._store is not None else self.memory_bytes
 
     def lower(self) -> float:
         """The worst bound of all that wait; +inf if nothing does."""
@@ -69,10 +69,24 @@ class Frontier(Generic[DomainsT]):
         self.open -= count
         return self._store.select(places)
 
+    def all(self) -> DomainsT | None:
+        """Everything that waits; None if nothing ever did."""
+        return None if self._store is None else self._store.select(self._rank < torch.inf)
+
+    def halve(self) -> Frontier[DomainsT]:
+        """Give every second domain, from the worst to the best, to another frontier.  Require: some are open."""
+        assert self._store is not None
+        places = self._rank.argsort()[: self.open][1::2]
+        other: Frontier[DomainsT] = Frontier(self.memory_bytes)
+        other.push(self._store.select(places))
+        self._rank[places] = torch.inf
+        self.open -= len(places)
+        return other
+
     def _grow(self, like: DomainsT, missing: int) -> None:
         """Double the places, but slow down where the memory budget would be passed."""
         now = len(self._rank)
-        extra = max(missing, min(now, max(self._memory // like.bytes_each - now, now // 4)), 256)
+        extra = max(missing, min(now, max(self.memory_bytes // like.bytes_each - now, now // 4)), 256)
 
         def more(array: Tensor) -> Tensor:
             return torch.zeros(extra, *array.shape[1:], dtype=array.dtype)

@@ -15,7 +15,7 @@ from fractions import Fraction
 import torch
 
 from verifier.network.network import Affine, Network
-from verifier.operators import Dense
+from verifier.operators.stored import stored_rows
 from verifier.property.canonical import ClauseRows, Problem
 from verifier.shapes import Int, Int8, Tensor
 
@@ -53,9 +53,10 @@ def _weights(output: Affine, y: int) -> list[tuple[int, Tensor]] | None:
         return None
     found = []
     for source, term in output.terms:
-        if source == 0 or not isinstance(term, Dense) or term.repeats != 1:
+        rows = stored_rows(term, torch.tensor([y], device=output.bias.device))
+        if source == 0 or rows is None:
             return None
-        weight = term.weight[y]
+        weight = rows[0]
         if not torch.equal(weight.float().double(), weight):  # the product of several maps, and so rounded
             return None
         found.append((source, weight))

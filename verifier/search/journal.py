@@ -27,7 +27,15 @@ class Bounded:
 
 
 class Journal:
-    """Hears everything and keeps nothing."""
+    """Hears everything and keeps nothing; it numbers the domains of all searches that it listens to."""
+
+    def __init__(self) -> None:
+        self._numbered = 0
+
+    def numbers(self, count: int) -> range:
+        """Numbers that no domain has yet."""
+        self._numbered += count
+        return range(self._numbered - count, self._numbered)
 
     def bounded(self, found: Bounded) -> None:
         """Domains were bounded; some of them are closed."""

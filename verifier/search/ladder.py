@@ -13,7 +13,7 @@ from verifier.bounding.base import Until
 from verifier.search.propagated_tier import Propagated
 from verifier.search.root import Batch, Root
 from verifier.search.stratify import SLOWEST, hard
-from verifier.search.tiers import Climbed, Tier
+from verifier.search.tiers import Climbed, Kept, Tier
 from verifier.shapes import Float, Int8, Tensor
 
 
@@ -33,6 +33,10 @@ class Ladder:
     tiers: tuple[Tier, ...] = field(default_factory=_slopes)
     ratios: tuple[float, ...] | None = None
     patience: int = 0
+
+    def lowest(self) -> Ladder:
+        """The lowest tier alone."""
+        return Ladder(self.tiers[:1])
 
 
 class Schedule:
@@ -103,8 +107,7 @@ class Schedule:
         """
         (lower, rise), clause = seen, batch.clause
         tiers = torch.full_like(clause, tier, dtype=torch.int8)
-        widest = max(climber.width for climber in self.climbers)
-        variables = pad(variables, (0, widest - variables.shape[1]))
+        variables = self._padded(variables)
         rise = torch.maximum(rise, self.floor[clause])
         for above in range(tier + 1, len(self.climbers)):
             if above >= len(self._found):
@@ -116,9 +119,18 @@ class Schedule:
             tiers[rows] = above
             below, mine = self.climbers[above - 1], variables[rows, : self.widths[above - 1]]
             adopted = self.climbers[above].adopt(batch.select(rows), mine, below)
-            variables[rows] = pad(adopted, (0, widest - adopted.shape[1]))
+            variables[rows] = self._padded(adopted)
             lower = lower + self.gains[above][clause]
         return tiers, variables
+
+    def transplanted(self, tier: int, variables: Float[Tensor, "D V"], before: Schedule, kept: Kept) -> Tensor | None:
+        """Variables of a tier of another search as a start for the lowest tier of this one; None if there is no way."""
+        found = self.climbers[0].transplanted(variables[:, : before.widths[tier]], before.climbers[tier], kept)
+        return None if found is None else self._padded(found)
+
+    def _padded(self, variables: Float[Tensor, "D V"]) -> Float[Tensor, "D W"]:
+        """As wide as the variables of any tier."""
+        return pad(variables, (0, max(climber.width for climber in self.climbers) - variables.shape[1]))
 
     def ratio(self, tier: int) -> float:
         """How many times dearer a domain is on `tier` than on the one below."""

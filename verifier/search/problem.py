@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-
-import torch
 
 from verifier.bounding.base import Region, Until
 from verifier.bounding.clauses import ClauseBounds
@@ -17,20 +14,18 @@ from verifier.clock import Clock
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier
 from verifier.property.canonical import Problem
-from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.domains import Offer, Outcome, Progress, outweighed
-from verifier.search.engine import Hunt, Limits, Report, advance, hunt, search
+from verifier.search.engine import Hunt, Limits, Part, Report, advance, hunt, pursue, search
 from verifier.search.inputs.choice import prefers_inputs
 from verifier.search.inputs.space import InputOptions, InputSpace
 from verifier.search.journal import Journal
+from verifier.search.offers import Offers
 from verifier.search.race import race
 from verifier.search.relus import Policy, SignSpace
 from verifier.search.root import Root
-from verifier.shapes import Float, Int, Tensor
-
-OFFER_SECONDS = 0.5
-"""The most that the falsifier may spend on the minimisers of one batch."""
+from verifier.search.sharpen import Sharpener, Sharpening
+from verifier.shapes import Float, Tensor
 
 Members = tuple[int, tuple[int, ...]]
 """A box and those of its clauses that are open."""
@@ -45,21 +40,6 @@ class Splitting(Enum):
 
 
 @dataclass(frozen=True)
-class Sharpening:
-    """Better bounds of hidden neurons for searches that turn out to be long: the search then begins anew.
-
-    Not before `after` seconds of search, and with at most `share` of the time that is left and `most` seconds.  A
-    search that has little left of its tree at that moment goes on, and is asked again after twice the time.
-    """
-
-    method: GroupBounds = field(default_factory=RootBounds)
-    after: float = 4.0
-    share: float = 0.25
-    most: float = 120.0
-    little: float = 0.1
-
-
-@dataclass(frozen=True)
 class ProblemSearch:
     """Branch and bound on all open boxes, with intermediate bounds by `intermediate` where none are known yet.
 
@@ -71,10 +51,11 @@ class ProblemSearch:
     limits: Limits = field(default_factory=Limits)
     intermediate: GroupBounds = field(default_factory=RootBounds)
     falsifier: Falsifier | None = None
-    sharpening: Sharpening | None = field(default_factory=Sharpening)
+    sharpening: Sharpening | None = None
     splitting: Splitting = Splitting.AUTO
     inputs: InputOptions = field(default_factory=InputOptions)
     root_bytes: int = 2**28
+    cores: int = 1  # processes that share the work
     journal: Journal = field(default_factory=Journal)
 
     def by_inputs(self, problem: Problem) -> bool:
@@ -88,7 +69,7 @@ class ProblemSearch:
         waiting = open_clauses(problem, found)
         if not waiting:
             return Outcome(None, None, Progress())
-        task = _Task(self, problem, found, Until(clock), offering(self.falsifier, arena, clock))
+        task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, arena, clock))
         groups = [waiting[i : i + self._together(problem)] for i in range(0, len(waiting), self._together(problem))]
         if not self.by_inputs(problem):
             return self._one_after_the_other(task, groups, report)
@@ -140,46 +121,37 @@ class _Task:
     offer: Offer
 
     def signs(self, boxes: list[Members], limits: Limits) -> Hunt:
-        """By the signs of ReLUs; a long search gets sharper bounds of hidden neurons and begins anew with them."""
-        regions = [self._region(box) for box, _ in boxes]
-        running = self._signs(boxes, regions, limits)
-        sharpening, began = self.options.sharpening, time.monotonic()
-        if sharpening is None:
-            return (yield from running)
-        patience = sharpening.after
-        while True:
-            try:
-                done = next(running)
-            except StopIteration as end:
-                ended: Outcome = end.value
-                return ended
-            yield done
-            if time.monotonic() - began < patience:
-                continue
-            if done.left >= sharpening.little:
-                break
-            patience *= 2
-        sharp = self._sharper(sharpening, [box for box, _ in boxes])
-        if all(torch.equal(a, b) for old, new in zip(regions, sharp, strict=True) for a, b in _sides(old, new)):
-            return (yield from running)  # nothing to gain: the groups only read the input, say
-        return (yield from _following(done, self._signs(boxes, sharp, limits)))
+        """By the signs of ReLUs; a long search gets sharper bounds of hidden neurons and goes on with them."""
+        regions, policy, cores = [self._region(box) for box, _ in boxes], self.options.policy, self.options.cores
+        if self.options.sharpening is None:
+            return (yield from hunt(self._signs(boxes, regions, policy), limits, cores))
+        space = self._signs(boxes, regions, replace(policy, ladder=policy.ladder.lowest()))
+        part = Part.whole(space, limits.memory_bytes // cores)
+        net, machine = self.problem.network, (self.until, cores)
+        with Sharpener(self.options.sharpening, net, regions, machine) as sharpener:
+            running = pursue(part, limits)
+            while True:
+                try:
+                    progress = next(running)
+                except StopIteration as end:
+                    outcome: Outcome = end.value
+                    return outcome
+                yield progress
+                if sharpener.ready(progress):
+                    break
+            sharp = sharpener.regions()
+        sharper = self._signs(boxes, sharp, policy)
+        return (yield from pursue(part.moved(sharper, partial(sharper.adopted, before=space)), limits, cores))
 
-    def _sharper(self, sharpening: Sharpening, boxes: list[int]) -> list[Region]:
-        """Bounds of hidden neurons that take more time."""
-        allowed = min(sharpening.most, sharpening.share * self.until.clock.remaining())
-        until = Until(self.until.clock.within(allowed))
-        return [self._bounded(sharpening.method, box, until) for box in boxes]
-
-    def _signs(self, boxes: list[Members], regions: list[Region], limits: Limits) -> Hunt:
+    def _signs(self, boxes: list[Members], regions: list[Region], policy: Policy) -> SignSpace:
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
-        space = SignSpace(root, self.options.policy, self.until, self.offer, self.options.journal)
-        return hunt(space, limits)
+        return SignSpace(root, policy, self.until, self.offer, self.options.journal)
 
     def boxes(self, boxes: list[Members]) -> Hunt:
         """By boxes of the input."""
         clauses = [clause for _, some in boxes for clause in some]
         space = InputSpace(self.problem, clauses, self.offer, self.until, self._finish, self.options.inputs)
-        return hunt(space, self.options.limits)
+        return hunt(space, self.options.limits, self.options.cores)
 
     def _finish(self, lower: Float[Tensor, " n0"], upper: Float[Tensor, " n0"], clauses: tuple[int, ...]) -> Outcome:
         """Decide a small box by the signs of its few ambiguous ReLUs."""
@@ -193,41 +165,10 @@ class _Task:
     def _region(self, box: int) -> Region:
         """The bounds of a box, unless they are known already."""
         region = self.found.regions.get(box)
-        return region if region is not None else self._bounded(self.options.intermediate, box, self.until)
-
-    def _bounded(self, method: GroupBounds, box: int, until: Until) -> Region:
-        """One of the problem's boxes with bounds of all groups."""
+        if region is not None:
+            return region
         sides = self.problem.lower[box : box + 1], self.problem.upper[box : box + 1]
-        return method.region(self.problem.network, *sides, until)
-
-
-def _sides(one: Region, other: Region) -> list[tuple[Tensor, Tensor]]:
-    """The bounds of two regions, side by side."""
-    return [*zip(one.l_hat, other.l_hat, strict=True), *zip(one.u_hat, other.u_hat, strict=True)]
-
-
-def _following(done: Progress, running: Hunt) -> Hunt:
-    """A search that takes the place of another one: the work of both counts, but only its own bounds."""
-    before = Progress(done.counts, max_open=done.max_open)
-    while True:
-        try:
-            progress = next(running)
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return Outcome(outcome.witness, outcome.reason, before + outcome.progress)
-        yield before + progress
-
-
-def offering(falsifier: Falsifier | None, arena: Arena, clock: Clock) -> Offer:
-    """Points go through a few descents of the falsifier, or are replayed as they are if there is none."""
-
-    def offer(x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
-        x, clauses = x.to(arena.device, torch.float32), clauses.to(arena.device)
-        if falsifier is None:
-            return as_they_are(arena, x, clauses)
-        return falsifier.improve(arena, x, clauses, clock.within(OFFER_SECONDS))
-
-    return offer
+        return self.options.intermediate.region(self.problem.network, *sides, self.until)
 
 
 def open_clauses(problem: Problem, found: ClauseBounds) -> list[Members]:
@@ -246,12 +187,3 @@ def _worst(found: ClauseBounds, groups: list[list[Members]]) -> float:
 def _after(done: Progress, report: Callable[[Progress], None]) -> Callable[[Progress], None]:
     """Reports a search on top of those that are done."""
     return lambda progress: report(done + progress)
-
-
-def as_they_are(arena: Arena, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
-    """Replays points without any descent."""
-    lower, upper = arena.bounds(clauses)
-    x = x.clamp(lower, upper)
-    y = arena.network.forward(x)
-    worst = arena.rows.margins(x, y, clauses).amax(-1)
-    return arena.replay(x, worst, clauses, arena.rows.noise(y, clauses))

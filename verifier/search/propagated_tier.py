@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 
@@ -14,7 +15,7 @@ from verifier.bounding.cut_masks import CutMasks, refreshed
 from verifier.bounding.oracle import Threshold, find_masks
 from verifier.bounding.propagated_dual import PropagatedDual
 from verifier.search.root import Batch, Root
-from verifier.search.tiers import Climbed, Climber, Evidence, Tier
+from verifier.search.tiers import Climbed, Climber, Evidence, Kept, Tier
 from verifier.shapes import Float, Int, Tensor
 
 POOL_BYTES = 2**28
@@ -100,6 +101,24 @@ class PropagatedClimber(Climber):
         if not isinstance(below, PropagatedClimber):
             raise TypeError(f"{self.name} cannot start from {below.name}")
         return self._widened(batch, variables.unsqueeze(1))[:, 0]
+
+    def transplanted(self, variables: Float[Tensor, "D V"], before: Climber, kept: Kept) -> Float[Tensor, "D W"] | None:
+        if not isinstance(before, PropagatedClimber):
+            return None
+        old, mine, weights = before._groups(), self._groups(), self.root.rows.c.shape[1]
+        plain = 2 * len(kept)
+        shared = mine if mine == old[: len(mine)] else mine[:plain]  # other cuts than before have no shares yet
+        sizes = before.root.sizes
+        starts = [0, *accumulate(sizes[group] for group in old)]
+        columns = torch.cat([kept[group] + start for group, start in zip(shared, starts, strict=False)])
+        point = torch.cat([variables[:, columns], variables[:, starts[-1] : starts[-1] + weights]], dim=1)
+        return self._widened(Batch.whole(self.root), point.unsqueeze(1))[:, 0]
+
+    def _groups(self) -> list[int]:
+        """To which group each block of the variables belongs, but for the row weights at the end."""
+        dual = self._dual(Batch.whole(self.root).select(slice(0, 1))).slopes
+        groups, blocks = range(len(self.root.sizes)), dual.layout.blocks if isinstance(dual, PropagatedDual) else ()
+        return [*groups, *groups, *(block.group for block in blocks)]
 
     def _dual(self, batch: Batch) -> ConjunctionDual:
         return ConjunctionDual.of(batch.sweep(), batch.rows(), self._masks(batch))

@@ -7,6 +7,7 @@ by rigorous bounds that cross, or by an exact leaf.  Whatever is not a number co
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import torch
 
@@ -16,7 +17,7 @@ from verifier.branching.intercept import Intercept
 from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.domains import Counts, Domains, Offer, Space, Step, outweighed
+from verifier.search.domains import Counts, Domains, Offer, Space, Step, cat, outweighed
 from verifier.search.journal import Bounded, Journal
 from verifier.search.ladder import Ladder, Schedule
 from verifier.search.leaves import solve_leaf
@@ -103,7 +104,7 @@ class SignSpace(Space[SignDomains]):
         self.schedule = Schedule(policy.ladder, root)
         self.margin = 1e-6  # a float32 bound above it has so far been confirmed in float64
         self.bounding = Stopwatch()
-        self._numbered = 0
+        self._closed = torch.zeros_like(root.numbers, dtype=torch.bool)  # clauses that the first bounds closed
 
     @property
     def parents(self) -> int:
@@ -121,6 +122,7 @@ class SignSpace(Space[SignDomains]):
         with self.bounding:
             found = self.schedule.begin(whole, self._goal())
             closings = [self._certified(whole, climbed) for climbed in found]
+        self._closed = torch.stack([closing.rows for closing in closings]).any(dim=0)
         return self._digest(brood, found[0], closings)
 
     def expand(self, parents: SignDomains) -> Step[SignDomains]:
@@ -131,13 +133,41 @@ class SignSpace(Space[SignDomains]):
             closing = self._certified(brood.batch, found)
         return self._digest(brood, found, [closing])
 
+    def adopted(self, domains: SignDomains, before: SignSpace) -> SignDomains | None:
+        """The open domains of a search with looser bounds of hidden neurons; None if its variables make no sense here.
+
+        Require: this space has begun; its kinks are among those of `before`.  Guarantee: what is left out holds no
+        counterexample, because the bounds here contradict its signs, or because its whole clause is closed.
+        """
+        domains = domains.to(self.root.device)
+        kept = [torch.searchsorted(old, new) for old, new in zip(before.root.indices, self.root.indices, strict=True)]
+        starts = accumulate([0, *before.root.sizes[:-1]])
+        places = torch.cat([own + start for own, start in zip(kept, starts, strict=True)])
+        possible = ~self._closed[domains.clause] & ~self._contradicted(domains, before.root)
+        parts = []
+        for tier in domains.tier[possible].unique().tolist():
+            some = domains.select(possible & (domains.tier == tier))
+            variables = self.schedule.transplanted(tier, some.variables.float(), before.schedule, kept)
+            if variables is None:
+                return None
+            parts.append(_replanted(some, variables.half(), places))
+        return cat(parts) if parts else _replanted(domains.select(possible), domains.variables[:0], places)
+
+    def _contradicted(self, domains: SignDomains, before: Root) -> Bool[Tensor, " D"]:
+        """Which domains have a sign that the bounds of this root exclude."""
+        box = self.root.box[domains.clause]
+        pairs = zip(self.root.region.l_hat, self.root.region.u_hat, before.indices, strict=True)
+        ends = [(low[:, index][box], high[:, index][box]) for low, high, index in pairs]
+        low, high = (torch.cat(side, dim=1) for side in zip(*ends, strict=True))
+        return (((domains.signs > 0) & (high < 0)) | ((domains.signs < 0) & (low > 0))).any(dim=1)
+
     def _goal(self) -> Until:
         """Domains leave an ascent as soon as their bound can be proved."""
         return replace(self.until, threshold=self.margin)
 
     def _numbers(self, count: int) -> Int[Tensor, " D"]:
-        self._numbered += count
-        return torch.arange(self._numbered - count, self._numbered, device=self.root.device)
+        new = self.journal.numbers(count)
+        return torch.arange(new.start, new.stop, device=self.root.device)
 
     def _brood(self, parents: SignDomains) -> Brood:
         """The children of domains."""
@@ -264,6 +294,20 @@ class SignSpace(Space[SignDomains]):
             reason = Reason.TIMEOUT if self.until.expired() else Reason.NUMERICS
             decided = _left(decided, reason, max(leaf.lower, lower))
         return decided
+
+
+def _replanted(domains: SignDomains, variables: Tensor, places: Int[Tensor, " A"]) -> SignDomains:
+    """Domains with fewer kinks, on the lowest tier, whose cuts are those of the whole boxes."""
+    bounds = [side[:, places] for side in domains.bounds.chunk(2, dim=1)] if domains.bounds.shape[1] else []
+    return replace(
+        domains,
+        tier=torch.zeros_like(domains.tier),
+        signs=domains.signs[:, places],
+        masks=domains.clause.clone(),
+        variables=variables,
+        scores=domains.scores[:, places],
+        bounds=torch.cat(bounds, dim=1) if bounds else domains.bounds,
+    )
 
 
 def _left(decided: Decided, reason: Reason, lower: float) -> Decided:

@@ -7,6 +7,7 @@ domains: a child starts where its parent ended.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verifier.bounding.base import Objective, Until
@@ -16,6 +17,9 @@ from verifier.shapes import Float, Int, Tensor
 
 CLOSE_TOGETHER = 128
 """How many domains are proved at once: float64 takes twice the memory."""
+
+
+Kept = Sequence[Int[Tensor, " _"]]
 
 
 class Evidence(ABC):
@@ -80,6 +84,13 @@ class Climber(ABC):
     @abstractmethod
     def adopt(self, batch: Batch, variables: Float[Tensor, "D V"], below: Climber) -> Float[Tensor, "D V"]:
         """Variables of the tier below as a start for this one."""
+
+    def transplanted(self, variables: Float[Tensor, "D V"], before: Climber, kept: Kept) -> Float[Tensor, "D W"] | None:
+        """Variables of a search with looser bounds of hidden neurons as a start for this one; None if there is no way.
+
+        `kept` are the kinks of each group that are still kinks here, as places among those of `before`.
+        """
+        return None
 
 
 class Tier(ABC):

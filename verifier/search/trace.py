@@ -45,9 +45,9 @@ class TraceWriter(Journal):
     """Writes every domain that is bounded."""
 
     def __init__(self, file: TextIO) -> None:
+        super().__init__()
         self._file: TextIO | None = file
         self._began = time.monotonic()
-        self._first = self._next = 0  # ids of the current search begin here; another search goes on after it
 
     def bounded(self, found: Bounded) -> None:
         if self._file is None:
@@ -60,8 +60,6 @@ class TraceWriter(Journal):
             self._file = None
 
     def _lines(self, found: Bounded) -> Iterator[str]:
-        if bool((found.parent < 0).all()):
-            self._first = self._next
         root, moment = found.batch.root, round(time.monotonic() - self._began, 4)
         signs = found.batch.signs
         sides = signs.gather(1, found.kinks.clamp(min=0)) if signs.shape[1] else found.kinks
@@ -69,10 +67,9 @@ class TraceWriter(Journal):
         columns = (found.number, found.parent, clauses, found.kinks, sides, found.lower, found.closed)
         for number, parent, clause, kinks, side, lower, closed in zip(*(c.tolist() for c in columns), strict=True):
             split = [[*root.place(kink), sign] for kink, sign in zip(kinks, side, strict=True) if kink >= 0]
-            self._next = max(self._next, self._first + number + 1)
             line = {
-                "id": self._first + number,
-                "parent": self._first + parent if parent >= 0 else None,
+                "id": number,
+                "parent": parent if parent >= 0 else None,
                 "clause": clause,
                 "split": split,
                 "bound": lower if math.isfinite(lower) else None,

@@ -1,0 +1,50 @@
+"""Points that a search comes across, tried as counterexamples."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from verifier.clock import Clock
+from verifier.falsify.arena import Arena
+from verifier.falsify.base import Falsifier
+from verifier.result.counterexample import Counterexample
+from verifier.shapes import Float, Int, Tensor
+
+SECONDS = 0.5
+"""The most that the descents from the points of one batch may take."""
+
+SHARE = 0.1
+"""The share of a search's time that descents may take: most of them find nothing."""
+
+
+class Offers:
+    """Replays every point that looks unsafe, and starts descents from points while they take little of the time."""
+
+    def __init__(self, falsifier: Falsifier | None, arena: Arena, clock: Clock) -> None:
+        self._falsifier, self._arena, self._clock = falsifier, arena, clock
+        self._began, self._spent = time.monotonic(), 0.0
+
+    def __call__(self, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
+        """The first counterexample that comes of the points; point i belongs to clause `clauses[i]`."""
+        arena = self._arena
+        if self._clock.expired():
+            return None
+        x, clauses = x.to(arena.device, torch.float32), clauses.to(arena.device)
+        witness = _as_they_are(arena, x, clauses)
+        began = time.monotonic()
+        if witness is not None or self._falsifier is None or self._spent > SHARE * (began - self._began):
+            return witness
+        witness = self._falsifier.improve(arena, x, clauses, self._clock.within(SECONDS))
+        self._spent += time.monotonic() - began
+        return witness
+
+
+def _as_they_are(arena: Arena, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
+    """Replays points without any descent."""
+    lower, upper = arena.bounds(clauses)
+    x = x.clamp(lower, upper)
+    y = arena.network.forward(x)
+    worst = arena.rows.margins(x, y, clauses).amax(-1)
+    return arena.replay(x, worst, clauses, arena.rows.noise(y, clauses))
