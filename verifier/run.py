@@ -169,7 +169,7 @@ def from_arrays(network: Source, lower: Numbers, upper: Numbers, unsafe: Unsafe)
 
 
 def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
-    with ledger.phase("load"):
+    with ledger.phase("load"), one_thread():
         problem, model = load_problem(task, ledger, merged)
     if not problem.property.clauses:
         return ledger.conclude(Verdict.UNSAT)
@@ -266,7 +266,7 @@ def _intermediate(task: Task) -> GroupBounds:
 
 
 def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
-    with ledger.phase("load"):
+    with ledger.phase("load"), one_thread():
         problem, model = load_problem(task, ledger)
     with ledger.phase("attack"), one_thread():
         witness = None
@@ -336,10 +336,10 @@ def _guarded(work: Callable[[Task, torch.device, Ledger], Result], task: Task, l
 
 @contextmanager
 def machine(task: Task, ledger: Ledger) -> Iterator[torch.device]:
-    """The wanted device; inside, torch uses the wanted number of threads."""
-    device = _device(task.device)
-    with threads(task.threads):
-        ledger.device, ledger.threads = str(device), torch.get_num_threads()
+    """The wanted device; inside, torch uses no more threads than there are cores to use."""
+    device, count = _device(task.device), task.threads or cores()
+    with threads(count):
+        ledger.device, ledger.threads = str(device), count
         yield device
 
 

@@ -26,8 +26,8 @@ def wide() -> tuple[Network, Region, Objective]:
 
 
 def held() -> int:
-    """Bytes of all tensors that are alive."""
-    tensors = [thing for thing in gc.get_objects() if type(thing) is torch.Tensor]
+    """Bytes of all tensors that are alive; sparse ones have no storage of their own."""
+    tensors = [thing for thing in gc.get_objects() if type(thing) is torch.Tensor and thing.layout is torch.strided]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())
 

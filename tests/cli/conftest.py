@@ -34,7 +34,7 @@ class Tiny:
 
 
 def model(op: str = "Relu") -> onnx.ModelProto:
-    weight = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]], np.float32)
+    weight = np.array([[1.0, 1.0, 1.0], [0.9375, 1.0, 0.0]], np.float32)  # two neurons are almost the same
     bias = np.array([0.0, 0.0, 2.0], np.float32)  # x_0 + 2 >= 0 passes the ReLU unchanged
     last = np.array([[1.0], [-1.0], [1.0]], np.float32)
     nodes = [

@@ -16,6 +16,7 @@ from verifier.operators import (
     Diagonal,
     LinearMap,
     Select,
+    Sparse,
     Sum,
     Transposed,
     add,
@@ -24,7 +25,7 @@ from verifier.operators import (
 )
 
 CASES = [
-    "dense", "blocks", "conv1d", "conv2d", "strided", "grouped", "dilated", "lopsided", "transposed",
+    "dense", "blocks", "sparse", "conv1d", "conv2d", "strided", "grouped", "dilated", "lopsided", "transposed",
     "select", "padding", "repeated", "diagonal", "chain", "sum",
 ]  # fmt: skip
 
@@ -39,6 +40,8 @@ def build(case: str, seed: int) -> LinearMap:
         return Dense(normal(3, 5))
     if case == "blocks":
         return Dense(normal(3, 2), repeats=4)
+    if case == "sparse":
+        return Sparse.of(normal(4, 6) * (normal(4, 6) > 0.5))
     if case == "conv1d":
         return Conv(normal(3, 2, 3), (2, 7), (2,), ((1, 1),), (1,))
     if case == "conv2d":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from verifier.operators import Chain, Conv, Dense, Diagonal, LinearMap, Select, Sum, Transposed
+from verifier.operators import Chain, Conv, Dense, Diagonal, LinearMap, Select, Sparse, Sum, Transposed
 from verifier.operators.rows import row_support
 
 
@@ -16,6 +16,7 @@ def normal(*shape: int) -> torch.Tensor:
 CONV = Conv(normal(3, 2, 3, 2), (2, 5, 4), (2, 1), ((1, 0), (0, 1)), (1, 1))
 MAPS: dict[str, LinearMap] = {
     "dense": Dense(normal(4, 7) * (normal(4, 7) > 0)),
+    "sparse": Sparse.of(normal(4, 7) * (normal(4, 7) > 0)),
     "dense in blocks": Dense(normal(4, 3), repeats=3),
     "conv": CONV,
     "transposed": Transposed(CONV),

@@ -24,7 +24,7 @@ import torch
 
 from verifier.bounding.base import Region
 from verifier.network.network import Affine
-from verifier.operators import Chain, Dense, LinearMap, Select
+from verifier.operators import Chain, Dense, LinearMap, Select, Sparse
 from verifier.operators.rows import row_support
 from verifier.operators.signed import signed
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -301,6 +301,8 @@ def at_kinks(
     """Some rows of what `form` makes of a map; of a stored matrix no others are computed."""
     if isinstance(term, Dense) and term.repeats == 1:
         return form(replace(term, weight=term.weight[index]))
+    if isinstance(term, Sparse):
+        return form(term.taken(index))
     whole = form(term)
     return None if whole is None else Chain((whole, Select(index, term.n_out)))
 

@@ -10,7 +10,7 @@ from verifier.cli.options import common
 
 _HELP = {
     "timeout": "Seconds for each instance, instead of the lists' limits.",
-    "threads": "CPU threads of each worker. [default: its share]",
+    "threads": "CPU cores of each worker. [default: its share]",
     "quiet": "Only what is wrong, and the last line.",
     "verbose": "Log what is done; show what workers write to stderr.",
 }

@@ -43,7 +43,7 @@ def _layer_lines(network: Network) -> list[str]:
         terms = [term.describe() for _, term in layer.terms]
         reads = "; ".join(f"{term} of {source}" for term, source in zip(terms, sources, strict=True)) or "constant"
         lines.append(f"  {name:<10}{_shape(layer.shape):<16}{layer.size:>7}  {reads}  ({layer.name})")
-    return lines + _cut_lines(network)
+    return lines + _cut_lines(network) + _merged_lines(network)
 
 
 def _cut_lines(network: Network) -> list[str]:
@@ -64,6 +64,15 @@ def _cut_lines(network: Network) -> list[str]:
             )
     heads = ["cuts", *[""] * len(lines)]
     return [f"{head:<12}{line}" for head, line in zip(heads, lines or ["at all groups"], strict=False)]
+
+
+def _merged_lines(network: Network) -> list[str]:
+    """How many neurons a proof has to deal with, if not with all of them."""
+    from verifier.network.merge import merged
+
+    left = merged(network).relus
+    why = "the others repeat or mirror them, are constant, or nobody reads them"
+    return [] if left == network.relus else [f"merged      {left} neurons are enough: {why}"]
 
 
 def property_lines(path: str, prop: Property) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from verifier.network.exact import rounds_nothing
 from verifier.operators import Diagonal, LinearMap, Select, add, compose, gamma
 from verifier.operators.base import flat_size
 from verifier.shapes import Float64, Int, Tensor
@@ -67,7 +68,9 @@ class Expression:
         terms = {source: compose(outer, inner) for source, inner in self.terms.items()}
         bias, error = self.bias, self.error
         if bool(bias.any()) or bool(error.any()):
-            error = outer.magnitude(error) + gamma(outer.depth) * outer.magnitude(bias.abs())
+            error = outer.magnitude(error)
+            if not rounds_nothing(outer, bias):
+                error = error + gamma(outer.depth) * outer.magnitude(bias.abs())
             bias = outer.forward(bias)
         else:
             bias = error = bias.new_zeros(outer.n_out)
@@ -92,7 +95,7 @@ class Expression:
         for source, term in other.terms.items():
             terms[source] = add(terms[source], term) if source in terms else term
         bias = self.bias + other.bias
-        exact = (self.bias == 0) | (other.bias == 0)
+        exact = (bias - self.bias == other.bias) & (bias - other.bias == self.bias)
         error = (self.error + other.error) * (1.0 + gamma(2)) + torch.where(exact, 0.0, gamma(1) * bias.abs())
         return Expression(self.shape, terms, bias, error, self.nonnegative and other.nonnegative)
 

@@ -11,7 +11,7 @@ import torch
 from verifier.errors import InputError
 from verifier.network.expression import Expression, select
 from verifier.network.lowering import Lowering
-from verifier.operators import Dense
+from verifier.operators import Dense, stored
 from verifier.operators.base import flat_size
 from verifier.shapes import Float64, Tensor
 
@@ -85,16 +85,16 @@ def _right_product(value: Expression, matrix: Float64[Tensor, "..."]) -> Express
     if not value.shape or value.shape[-1] != matrix.shape[0]:
         raise ValueError(f"shapes {value.shape} and {tuple(matrix.shape)} do not multiply")
     outer = value.shape[:-1]
-    rows = matrix.reshape(matrix.shape[0], -1).T.contiguous()
+    rows = matrix.reshape(matrix.shape[0], -1).T
     shape = outer if matrix.dim() == 1 else (*outer, matrix.shape[1])
-    return value.applied(Dense(rows, flat_size(outer)), shape)
+    return value.applied(stored(rows, flat_size(outer)), shape)
 
 
 def _left_product(matrix: Float64[Tensor, "..."], value: Expression) -> Expression:
     """matrix @ value, for a matrix [m, k] or a vector [k] and values [k] or [..., k, n]."""
     if len(value.shape) == 1:
         rows = matrix.reshape(-1, matrix.shape[-1])
-        return value.applied(Dense(rows), matrix.shape[:-1])
+        return value.applied(stored(rows), matrix.shape[:-1])
     *outer, k, n = value.shape
     turned = _permuted(value, [*range(len(outer)), len(outer) + 1, len(outer)])
     found = _right_product(turned, matrix.reshape(-1, k).T)

@@ -5,6 +5,8 @@ from verifier.operators.compose import Chain, Sum, add, compose
 from verifier.operators.conv import Conv, Transposed
 from verifier.operators.dense import Dense
 from verifier.operators.select import Diagonal, Select
+from verifier.operators.sparse import Sparse
+from verifier.operators.stored import stored
 
 __all__ = [
     "UNIT_ROUNDOFF",
@@ -14,9 +16,11 @@ __all__ = [
     "Diagonal",
     "LinearMap",
     "Select",
+    "Sparse",
     "Sum",
     "Transposed",
     "add",
     "compose",
     "gamma",
+    "stored",
 ]

@@ -10,6 +10,7 @@ from verifier.operators.base import LinearMap
 from verifier.operators.conv import Conv
 from verifier.operators.dense import Dense
 from verifier.operators.select import Diagonal, Select
+from verifier.operators.sparse import Sparse
 from verifier.shapes import Float, Tensor
 
 
@@ -153,9 +154,17 @@ def _fuse(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
         return _fuse_diagonal_after(outer, inner)
     if isinstance(inner, Diagonal):
         return _fuse_diagonal_before(outer, inner)
-    reorders = isinstance(inner, Select) and inner.injective and inner.n_in <= 2 * inner.n_out
-    if reorders and isinstance(outer, Dense) and outer.repeats == 1:
+    if isinstance(inner, Select) and inner.injective:
+        return _fuse_select_before(outer, inner)
+    return None
+
+
+def _fuse_select_before(outer: LinearMap, inner: Select) -> LinearMap | None:
+    if isinstance(outer, Dense) and outer.repeats == 1 and inner.n_in <= 2 * inner.n_out:
         return replace(outer, weight=inner.transpose(outer.weight))
+    if isinstance(outer, Sparse):
+        known = outer.where(inner.index[outer.columns] >= 0)
+        return known.moved(known.rows, inner.index[known.columns], (outer.n_out, inner.n_in))
     return None
 
 
@@ -167,6 +176,8 @@ def _fuse_select_after(outer: Select, inner: LinearMap) -> LinearMap | None:
         return Select(index, inner.n_in)
     if isinstance(inner, Dense) and inner.repeats == 1 and outer.n_out <= 2 * outer.n_in:
         return replace(inner, weight=outer.forward(inner.weight.T).T.contiguous())
+    if isinstance(inner, Sparse) and outer.n_out <= 2 * outer.n_in:
+        return inner.taken(outer.index)
     return None
 
 
@@ -178,6 +189,8 @@ def _fuse_diagonal_after(outer: Diagonal, inner: LinearMap) -> LinearMap | None:
         scale = _shared(outer.scale, inner.repeats, inner.weight.shape[0])
         if scale is not None:
             return replace(inner, weight=scale[:, None] * inner.weight, roundings=inner.roundings + roundings)
+    if isinstance(inner, Sparse):
+        return inner.scaled(outer.scale[inner.rows], roundings)
     if isinstance(inner, Conv):
         channels = inner.weight.shape[0]
         scale = _per_channel(outer.scale, channels)
@@ -193,6 +206,8 @@ def _fuse_diagonal_before(outer: LinearMap, inner: Diagonal) -> LinearMap | None
         scale = _shared(inner.scale, outer.repeats, outer.weight.shape[1])
         if scale is not None:
             return replace(outer, weight=outer.weight * scale, roundings=outer.roundings + roundings)
+    if isinstance(outer, Sparse):
+        return outer.scaled(inner.scale[outer.columns], roundings)
     if isinstance(outer, Conv):
         scale = _per_channel(inner.scale, outer.in_shape[0])
         if scale is not None:

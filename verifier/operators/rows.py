@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from verifier.operators.base import LinearMap
-from verifier.operators.dense import Dense
+from verifier.operators.stored import stored_rows
 from verifier.shapes import Float, Int, Tensor
 
 _CHUNK_BYTES = 64 * 2**20
@@ -48,8 +48,9 @@ def row_support(
 
 
 def _dense_rows(linear_map: LinearMap, rows: Int[Tensor, " r"], dtype: torch.dtype) -> Float[Tensor, "r n_in"]:
-    if isinstance(linear_map, Dense) and linear_map.repeats == 1:
-        return linear_map.weight[rows]
+    known = stored_rows(linear_map, rows)
+    if known is not None:
+        return known
     units = torch.zeros(len(rows), linear_map.n_out, dtype=dtype, device=rows.device)
     units[torch.arange(len(rows), device=rows.device), rows] = 1.0
     return linear_map.transpose(units)

@@ -16,10 +16,12 @@ from verifier.operators.compose import Chain
 from verifier.operators.conv import Conv, Transposed
 from verifier.operators.dense import Dense
 from verifier.operators.select import Diagonal, Select
+from verifier.operators.sparse import Sparse
+from verifier.operators.stored import stored
 from verifier.shapes import Float, Tensor
 
 MATERIALISE_ENTRIES = 8_000_000
-"""Composed maps with at most this many entries are written out as one dense matrix."""
+"""Composed maps with at most this many entries are written out as one matrix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +71,16 @@ def signed(linear: LinearMap) -> LinearMap | None:
     if isinstance(linear, Conv) and linear.groups == 1:
         in_shape = (2 * linear.in_shape[0], *linear.in_shape[1:])
         return replace(linear, weight=_stack(linear.weight), in_shape=in_shape)
+    if isinstance(linear, Sparse):
+        columns = linear.columns + linear.n_in * (linear.values < 0)
+        return linear.moved(linear.rows, columns, (linear.n_out, 2 * linear.n_in))
     found = parts(linear)
     return None if found is None else Signed(*found)
 
 
 def within_reach(linear: LinearMap) -> bool:
     """Whether the entries of W are known or can be written out, so that `parts` and `signed` give an answer."""
-    if isinstance(linear, Dense | Conv | Transposed | Diagonal | Select):
+    if isinstance(linear, Dense | Sparse | Conv | Transposed | Diagonal | Select):
         return True
     if isinstance(linear, Chain) and (place := _only_factor(linear)) is not None and within_reach(linear.maps[place]):
         return True
@@ -86,6 +91,8 @@ def parts(linear: LinearMap) -> tuple[LinearMap, LinearMap] | None:
     """(W+, W-) with W = W+ + W-, or None if the entries of W are out of reach."""
     if isinstance(linear, Dense | Conv):
         return tuple(replace(linear, weight=w) for w in _clamped(linear.weight))  # type: ignore[return-value]
+    if isinstance(linear, Sparse):
+        return linear.where(linear.values > 0), linear.where(linear.values < 0)
     if isinstance(linear, Transposed):
         return tuple(Transposed(replace(linear.inner, weight=w)) for w in _clamped(linear.inner.weight))  # type: ignore[return-value]
     if isinstance(linear, Diagonal):
@@ -105,6 +112,8 @@ def absolute(linear: LinearMap) -> LinearMap | None:
     """|W|, or None if the entries of W are out of reach."""
     if isinstance(linear, Dense | Conv):
         return replace(linear, weight=linear.weight.abs())
+    if isinstance(linear, Sparse):
+        return replace(linear, values=linear.values.abs())
     if isinstance(linear, Transposed):
         return Transposed(replace(linear.inner, weight=linear.inner.weight.abs()))
     if isinstance(linear, Diagonal):
@@ -139,17 +148,19 @@ def _replaced(chain: Chain, place: int, factor: LinearMap) -> Chain:
     return Chain((*chain.maps[:place], factor, *chain.maps[place + 1 :]))
 
 
-def _written_out(linear: LinearMap) -> Dense:
+def _written_out(linear: LinearMap) -> LinearMap:
     """The product matrix; its entries carry rounding errors within gamma(depth) * magnitude."""
     like = _any_tensor(linear)
     units = torch.eye(linear.n_out, dtype=like.dtype, device=like.device)
-    return Dense(linear.transpose(units), roundings=linear.depth)
+    return stored(linear.transpose(units), roundings=linear.depth)
 
 
 def _any_tensor(linear: LinearMap) -> Tensor:
     """Some stored tensor of floats, which tells device and precision."""
     if isinstance(linear, Dense | Conv):
         return linear.weight
+    if isinstance(linear, Sparse):
+        return linear.values
     if isinstance(linear, Diagonal):
         return linear.scale
     if isinstance(linear, Transposed):

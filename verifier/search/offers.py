@@ -18,13 +18,16 @@ SECONDS = 0.5
 SHARE = 0.1
 """The share of a search's time that descents may take: most of them find nothing."""
 
+LATER = 0.5
+"""Seconds of search before the first descent: the whole boxes have just been tried."""
+
 
 class Offers:
     """Replays every point that looks unsafe, and starts descents from points while they take little of the time."""
 
     def __init__(self, falsifier: Falsifier | None, arena: Arena, clock: Clock) -> None:
         self._falsifier, self._arena, self._clock = falsifier, arena, clock
-        self._began, self._spent = time.monotonic(), 0.0
+        self._began, self._spent = time.monotonic(), SHARE * LATER
 
     def __call__(self, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
         """The first counterexample that comes of the points; point i belongs to clause `clauses[i]`."""

@@ -15,6 +15,9 @@ from verifier.search.engine import Hunt, Report, advance
 FIRST_SLICE = 1.0
 """Seconds that every search gets in the first round; rounds double."""
 
+HEAD_START = 3.0
+"""How many times longer the first of the searches goes on in the first round: it is the one that seems better."""
+
 FAVOUR = 4.0
 """How many times more the search gets that has closed its tree faster so far."""
 
@@ -59,6 +62,8 @@ def race(makers: Sequence[Callable[[], Hunt]], until: Until, report: Report) -> 
         for runner in list(runners):
             others = [other.progress for other in (*ended, *runners) if other is not runner and other.spent]
             favour = FAVOUR if len(runners) > 1 and runner is fastest and runner.spent else 1.0
+            if runner is runners[0] and not runner.spent:
+                favour = HEAD_START
             turn = min(seconds * favour, allowed - runner.spent)
             outcome = runner.run(turn, until, _on_top(others, report))
             total = beside(runner.progress, others)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +26,7 @@ def boxes(low: list[list[float]], high: list[list[float]], gains: list[list[floa
         high=torch.tensor(high, dtype=torch.float64),
         gains=torch.tensor(gains or [[1.0] * len(low[0])] * count),
         kinks=whole.to(torch.int32),
+        shrunk=torch.zeros(count, dtype=torch.bool),
     )
 
 
@@ -57,6 +60,15 @@ def test_parts_cover_the_box_without_a_gap(seed: int, wanted: int) -> None:
     assert float(parts.low.amin()) >= float(whole.low.amin())
     volume = (parts.high - parts.low).prod(dim=1).sum()
     torch.testing.assert_close(volume, (whole.high - whole.low).prod())
+
+
+def test_boxes_that_clipping_shrank_stay_whole_once() -> None:
+    both = boxes([[0.0], [4.0]], [[2.0], [8.0]])
+    parts = split(replace(both, shrunk=torch.tensor([True, False])), 1)
+    assert parts.low.tolist() == [[0.0], [4.0], [6.0]]
+    assert parts.high.tolist() == [[2.0], [6.0], [8.0]]
+    assert parts.depth.tolist() == [1, 1, 1]
+    assert len(split(replace(both, shrunk=torch.tensor([True, True])), 4)) == 4  # few boxes are cut all the same
 
 
 def test_neighbouring_floats_cannot_be_cut() -> None:

@@ -22,6 +22,14 @@ def test_a_plane_cuts_every_input_it_looks_at() -> None:
     assert bool((high >= doubles([[0.0, 1.0]])).all())
 
 
+def test_planes_clip_what_others_have_left() -> None:
+    """x_1 <= x_0 / 2 and x_0 <= x_1 on the unit box: passes leave [1, 1/2], [1/2, 1/2] and [1/2, 1/4]."""
+    box = doubles([[0.0, 0.0]]), doubles([[1.0, 1.0]])
+    slope = doubles([[[-0.5, 1.0], [1.0, -1.0]]])
+    torch.testing.assert_close(clipped(box, slope, doubles([[0.0, 0.0]]))[1], doubles([[0.5, 0.25]]))
+    torch.testing.assert_close(clipped(box, slope[:, :1], doubles([[0.0]]))[1], doubles([[1.0, 0.5]]))
+
+
 def test_a_plane_above_zero_leaves_nothing() -> None:
     low, high = clipped((doubles([[0.0]]), doubles([[1.0]])), doubles([[[1.0]]]), doubles([[0.5]]))
     assert bool((low > high).any())

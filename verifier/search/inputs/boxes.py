@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verifier.search.domains import Domains, cat
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -13,7 +13,7 @@ class BoxDomains(Domains):
     """Parts of root boxes.  One box serves all clauses of its root: `pending` marks those that are not closed in it.
 
     `clause` is the worst of them; `gains` says what a cut across each input is worth, 0 where the input cannot be cut;
-    `kinks` counts the ambiguous neurons.
+    `kinks` counts the ambiguous neurons; `shrunk` marks boxes that clipping has made much smaller since.
     """
 
     root: Int[Tensor, " D"]
@@ -22,6 +22,7 @@ class BoxDomains(Domains):
     high: Float[Tensor, "D n0"]
     gains: Float[Tensor, "D n0"]
     kinks: Int[Tensor, " D"]
+    shrunk: Bool[Tensor, " D"]
 
 
 def halved(boxes: BoxDomains) -> BoxDomains:
@@ -34,14 +35,18 @@ def halved(boxes: BoxDomains) -> BoxDomains:
     cut = middle(boxes.low, boxes.high).gather(1, axis)
     gains = boxes.gains.scatter(1, axis, boxes.gains.gather(1, axis) / 2)
     common = (boxes.number, boxes.clause, boxes.lower, boxes.depth + 1, boxes.tier, boxes.root, boxes.pending)
-    below = BoxDomains(*common, boxes.low, boxes.high.scatter(1, axis, cut), gains, boxes.kinks)
-    above = BoxDomains(*common, boxes.low.scatter(1, axis, cut), boxes.high, gains, boxes.kinks)
+    below = BoxDomains(*common, boxes.low, boxes.high.scatter(1, axis, cut), gains, boxes.kinks, boxes.shrunk)
+    above = BoxDomains(*common, boxes.low.scatter(1, axis, cut), boxes.high, gains, boxes.kinks, boxes.shrunk)
     return cat([below, above])
 
 
 def split(boxes: BoxDomains, wanted: int) -> BoxDomains:
-    """Halve every box, and go on until there are at least `wanted` boxes or some box has no input left to cut."""
-    boxes = halved(boxes)
+    """Halve every box, and go on until there are at least `wanted` boxes or some box has no input left to cut.
+
+    A box that clipping has shrunk stays whole at first: that is as good as a cut, and leaves one box instead of two.
+    """
+    whole = boxes.select(boxes.shrunk)
+    boxes = cat([replace(whole, depth=whole.depth + 1), halved(boxes.select(~boxes.shrunk))])
     while 0 < len(boxes) < wanted and bool(divisible(boxes).all()):
         boxes = halved(boxes)
     return boxes

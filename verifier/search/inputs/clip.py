@@ -21,8 +21,21 @@ Box = tuple[Float[Tensor, "P n0"], Float[Tensor, "P n0"]]
 Parents = tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]]
 
 
+PASSES = 3
+"""How often several planes clip a box: what one of them leaves, the others may clip further."""
+
+
 def clipped(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"]) -> Box:
-    """What all planes of a box leave of it.  Where nothing is left, some upper end lies below its lower one."""
+    """What all planes of a box leave of it.  Where nothing is left, some upper end lies below its lower one.
+
+    One plane alone never finds more in a second pass, because its least corner stays.
+    """
+    for _ in range(PASSES if slope.shape[1] > 1 else 1):
+        box = _clipped_once(box, slope, offset)
+    return box
+
+
+def _clipped_once(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"]) -> Box:
     low, high = (side.unsqueeze(1) for side in box)
     least = torch.minimum(slope * low, slope * high)
     total = least.sum(dim=-1, keepdim=True) + offset.unsqueeze(-1)

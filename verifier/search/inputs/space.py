@@ -21,7 +21,7 @@ from verifier.search.inputs.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds,
 from verifier.search.inputs.boxes import BoxDomains, divisible, middle, split
 from verifier.search.inputs.candidates import Candidates
 from verifier.search.inputs.table import Table
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Bool, Float, Int, Tensor
 
 Finish = Callable[[Tensor, Tensor, tuple[int, ...]], Outcome]
 """Decides clauses (numbers of the property) on one box, given by its ends [n0]."""
@@ -33,6 +33,9 @@ BATCH_WORK = 2e10
 
 ROUGH = 0.25
 """Where rounding in float32 may have cost more than this share of the missing bound, children get float64."""
+
+SHRUNK = 0.5
+"""Where clipping left no more than this share of a box, it is bounded again before it is cut."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class InputSpace(Space[BoxDomains]):
                 high=table.upper,
                 gains=torch.zeros_like(table.lower, dtype=torch.float32),
                 kinks=same(self._net.relus, torch.int32),
+                shrunk=same(False, torch.bool),
             )
         )
 
@@ -158,6 +162,7 @@ class InputSpace(Space[BoxDomains]):
             high=high,
             gains=_gains(found.gains[kept], before, low, high),
             kinks=found.kinks[kept].to(torch.int32),
+            shrunk=_shrunk(before, low, high),
         )
         return left, found.corner[kept].clamp(low, high)
 
@@ -210,6 +215,12 @@ def _gains(gains: Tensor, before: BoxDomains, low: Tensor, high: Tensor) -> Floa
     gains = gains * torch.where(width > 0, (high - low) / width, 0.0)
     least = torch.finfo(torch.float32).tiny
     return torch.where((low < cut) & (cut < high), gains.nan_to_num().clamp(min=least), 0.0).to(torch.float32)
+
+
+def _shrunk(before: BoxDomains, low: Tensor, high: Tensor) -> Bool[Tensor, " D"]:
+    """Where clipping left so little of the volume that the box is worth another bound as it is."""
+    width = before.high - before.low
+    return torch.where(width > 0, (high - low) / width, 1.0).prod(dim=1) <= SHRUNK
 
 
 def _runs(keys: Int[Tensor, " D"]) -> list[Int[Tensor, " _"]]:

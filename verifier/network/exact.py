@@ -1,0 +1,139 @@
+"""Sparse matrices with exact arithmetic: a product or a sum is made only if no entry is rounded.
+
+Floats are integers times a power of two.  If all terms of a sum are multiples of some unit, and their magnitudes add
+up to at most 2^53 units, then no order of summation rounds.  The sum of magnitudes is rounded itself, so 2^52 is asked
+for.  Weights of networks are short enough for that: those that choose, compare or average, and float32 weights of
+similar size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from verifier.operators import Dense, Diagonal, LinearMap, Select, Sparse
+from verifier.shapes import Bool, Float64, Int, Tensor
+
+FLOAT = torch.finfo(torch.float64)
+
+MOST_ENTRIES = 4_000_000
+"""Larger matrices are not written out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """The entries of a matrix that are not zero, sorted by rows and then by columns."""
+
+    rows: Int[Tensor, " e"]
+    columns: Int[Tensor, " e"]
+    values: Float64[Tensor, " e"]
+    shape: tuple[int, int]
+
+    @classmethod
+    def identity(cls, n: int) -> Entries:
+        index = torch.arange(n)
+        return cls(index, index, torch.ones(n, dtype=torch.float64), (n, n))
+
+    @classmethod
+    def column(cls, values: Float64[Tensor, " n"]) -> Entries:
+        """A matrix of one column."""
+        rows = torch.nonzero(values).flatten()
+        return cls(rows, torch.zeros_like(rows), values[rows], (len(values), 1))
+
+    def dense(self) -> Float64[Tensor, "m k"]:
+        """The whole matrix."""
+        return self.values.new_zeros(self.shape).index_put_((self.rows, self.columns), self.values)
+
+    def negated(self) -> Entries:
+        return replace(self, values=-self.values)
+
+    def nonzero(self) -> Entries:
+        """Without the values that are zero."""
+        some = self.values != 0
+        return Entries(self.rows[some], self.columns[some], self.values[some], self.shape)
+
+    def equals(self, other: Entries) -> bool:
+        """Whether both are the same matrix."""
+        if self.shape != other.shape or len(self.values) != len(other.values):
+            return False
+        return (
+            torch.equal(self.rows, other.rows)
+            and torch.equal(self.columns, other.columns)
+            and torch.equal(self.values, other.values)
+        )
+
+    def taken(self, index: Int[Tensor, " r"]) -> Entries:
+        """Some rows, in any order."""
+        found = Sparse(self.rows, self.columns, self.values, self.shape).taken(index)
+        return Entries(found.rows, found.columns, found.values, found.shape)
+
+    def places(self, kept: Bool[Tensor, " n_in"]) -> Entries:
+        """Some columns.  Require: all others are zero."""
+        place = kept.cumsum(0) - 1
+        return Entries(self.rows, place[self.columns], self.values, (self.shape[0], int(kept.sum())))
+
+
+def product(first: Entries, second: Entries) -> Entries | None:
+    """`first` times `second`, or None if an entry of it would be rounded or there are too many."""
+    counts = torch.bincount(second.rows, minlength=second.shape[0])
+    lengths = counts[first.columns]
+    size = int(lengths.sum())
+    if size > MOST_ENTRIES:
+        return None
+    mine = torch.arange(len(first.values)).repeat_interleave(lengths)
+    start = (counts.cumsum(0) - counts)[first.columns] - (lengths.cumsum(0) - lengths)
+    theirs = start.repeat_interleave(lengths) + torch.arange(size)
+    terms = first.values[mine] * second.values[theirs]
+    units = unit(first.values)[mine] * unit(second.values)[theirs]
+    return _summed(first.rows[mine], second.columns[theirs], (terms, units), (first.shape[0], second.shape[1]))
+
+
+def total(parts: Sequence[Entries]) -> Entries | None:
+    """The sum, or None if an entry of it would be rounded.  Require: at least one, all of the same shape."""
+    if len(parts) == 1:
+        return parts[0]
+    rows, columns = torch.cat([p.rows for p in parts]), torch.cat([p.columns for p in parts])
+    values = torch.cat([p.values for p in parts])
+    return _summed(rows, columns, (values, unit(values)), parts[0].shape)
+
+
+def unit(values: Float64[Tensor, " e"]) -> Float64[Tensor, " e"]:
+    """The largest power of two that each number is a multiple of."""
+    mantissa, exponent = torch.frexp(values)
+    whole = torch.ldexp(mantissa, torch.tensor(53)).to(torch.int64)
+    return torch.ldexp((whole & -whole).to(torch.float64), exponent - 53)
+
+
+def _summed(rows: Tensor, columns: Tensor, terms: tuple[Tensor, Tensor], shape: tuple[int, int]) -> Entries | None:
+    """Sums over terms of the same place, given as values and units."""
+    values, units = terms
+    keys, place = torch.unique(rows * shape[1] + columns, return_inverse=True)
+    zeros = torch.zeros(len(keys), dtype=torch.float64)
+    found, size = zeros.index_add(0, place, values), zeros.index_add(0, place, values.abs())
+    least = torch.full_like(zeros, torch.inf).scatter_reduce(0, place, units, "amin")
+    alone = torch.bincount(place, minlength=len(keys)) == 1
+    exact = torch.where(alone, size < 2.0**53 * least, size <= 2.0**52 * least) & (least >= FLOAT.tiny)
+    if not bool(exact.all()):
+        return None
+    return Entries(keys // shape[1], keys % shape[1], found, shape).nonzero()
+
+
+def rounds_nothing(linear: LinearMap, x: Float64[Tensor, " n_in"]) -> bool:
+    """Whether `linear.forward(x)` is exact, told from the units and magnitudes of all numbers together."""
+    if isinstance(linear, Select):
+        return linear.depth == 0
+    if not isinstance(linear, Dense | Sparse | Diagonal) or linear.roundings or linear.parameters > MOST_ENTRIES:
+        return False
+    if isinstance(linear, Dense):
+        weights = linear.weight
+    else:
+        weights = linear.values if isinstance(linear, Sparse) else linear.scale
+    least = _least_unit(weights) * _least_unit(x)
+    return bool(linear.magnitude(x.abs()).max() <= 2.0**52 * least) and least >= FLOAT.tiny
+
+
+def _least_unit(values: Tensor) -> float:
+    some = values[values != 0]
+    return float(unit(some).min()) if len(some) else 1.0
