@@ -47,10 +47,15 @@ class Fork:
         Require: `forkable()`; what is sent can be pickled.  The fork dies with its parent.
         """
         inbox, outbox = Pipe(duplex=False)
-        parent = os.getpid()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn if there are other threads
-            pid = os.fork()
+        parent, usual = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        pid = -1
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn if there are other threads
+                pid = os.fork()
+        finally:
+            if pid:  # a fork must not hear them before it is detached
+                signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         if not pid:
             inbox.close()
             _labour(work, outbox, parent)
@@ -198,6 +203,7 @@ def _detach(outbox: Connection) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         import fcntl

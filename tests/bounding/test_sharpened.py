@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import networks
 import pytest
 import torch
+from forks import watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,10 +17,11 @@ from verifier.bounding.ascent import Ascent, Steps
 from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until
 from verifier.bounding.big_m import BigM
 from verifier.bounding.certified import Certified
-from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds, Sharpened
+from verifier.bounding.intermediate import GroupBounds, Intermediate, Known, RootBounds, Sharpened
 from verifier.bounding.linear import Linear
 from verifier.clock import Clock
 from verifier.network.network import Network
+from verifier.processes import forkable
 
 SHORT = Ascent(10, Steps(0.1, 0.02))
 BOUNDERS: dict[str, Bounder] = {
@@ -136,3 +138,132 @@ def test_a_passed_deadline_leaves_the_base() -> None:
     late = Sharpened(INTERVAL, spy).region(net, lower, upper, Until(Clock.begin(0.0)))
     assert spy.asked == []
     assert tighter(late, INTERVAL.region(net, lower, upper, Until()), 0.0)
+
+
+# ---------------------------------------------------------------- bounds that are known
+
+
+def test_known_bounds_are_given_as_copies() -> None:
+    """Whoever tightens them in place must not change what somebody else still uses."""
+    net = networks.residual(2)
+    lower, upper = networks.box(net, 2, 0.8, count=3)
+    known = RootBounds().region(net, lower, upper, Until())
+    before = [side.clone() for side in known.l_hat + known.u_hat]
+    again = Known(known).region(net, lower, upper, Until())
+    assert all(torch.equal(a, b) for a, b in zip(again.l_hat + again.u_hat, before, strict=True))
+    for side in again.l_hat + again.u_hat:
+        side.fill_(7.0)
+    Sharpened(Known(known), Certified(AlphaCrown(SHORT))).region(net, lower, upper, Until())
+    assert all(torch.equal(a, b) for a, b in zip(known.l_hat + known.u_hat, before, strict=True))
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+def test_sharpening_what_is_known_equals_sharpening_what_is_computed(family: str) -> None:
+    """As long as the base does not depend on what was sharpened before it: the interval image of group 2 does not."""
+    net = networks.FAMILIES[family](8)
+    lower, upper = networks.box(net, 8, 0.9, count=2)
+    known = INTERVAL.region(net, lower, upper, Until())
+    one, other = (Sharpened(base, Linear()).region(net, lower, upper, Until()) for base in (INTERVAL, Known(known)))
+    for k in range(2):
+        torch.testing.assert_close(one.l_hat[k], other.l_hat[k], rtol=0, atol=0)
+    assert tighter(other, known, 0.0)
+
+
+# ---------------------------------------------------------------- several processes
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every group is worth a fork."""
+    monkeypatch.setattr("verifier.bounding.intermediate.WORTH_A_FORK", -1)
+
+
+WAYS: dict[str, GroupBounds] = {
+    "crown": RootBounds(),
+    "sharpened": Sharpened(RootBounds(), Linear()),
+    "alpha_crown": Sharpened(INTERVAL, Certified(AlphaCrown(SHORT))),
+}
+FORKS = pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
+
+
+@FORKS
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@pytest.mark.parametrize("way", WAYS)
+def test_several_processes_give_the_same_bounds(family: str, way: str) -> None:
+    net = networks.FAMILIES[family](7)
+    lower, upper = networks.box(net, 7, 0.9, count=2)
+    alone = WAYS[way].region(net, lower, upper, Until())
+    for processes, memory in ((2, 2**30), (3, 2**12), (2, 1)):
+        with watched() as forks:
+            found = WAYS[way].region(net, lower, upper, Until(memory_bytes=memory, processes=processes))
+        assert forks.children
+        assert not forks.grandchildren
+        assert len(forks.children) <= (processes - 1) * 2 * len(net.groups)
+        for k in range(len(net.groups)):
+            torch.testing.assert_close(found.l_hat[k], alone.l_hat[k], rtol=0, atol=1e-5)
+            torch.testing.assert_close(found.u_hat[k], alone.u_hat[k], rtol=0, atol=1e-5)
+
+
+def test_small_groups_are_not_worth_a_fork() -> None:
+    net = networks.dense(3, (4, 12, 12, 12, 2))
+    with watched() as forks:
+        RootBounds().region(net, *networks.box(net, 3, 0.6), Until(processes=4))
+    assert not forks.pairs
+
+
+def after(looks: int) -> Until:
+    """Nobody needs the answer any more after so many looks."""
+    left = iter(range(looks))
+    return Until(memory_bytes=1, needless=lambda: next(left, None) is None)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=FORKS)])
+@pytest.mark.parametrize("looks", [0, 1, 2, 5, 9])
+def test_what_nobody_needs_any_more_leaves_valid_bounds(processes: int, looks: int) -> None:
+    net = networks.dense(5, (3, 8, 9, 7, 2))
+    lower, upper = networks.box(net, 5, 0.9)
+    known = INTERVAL.region(net, lower, upper, Until())
+    until = replace(after(looks), processes=processes)
+    with watched():
+        found = Sharpened(Known(known), Linear()).region(net, lower, upper, until)
+    assert tighter(found, known, 0.0)
+    assert tighter(known, found, 0.0) == (looks == 0)
+    x_hats = net.preactivations(networks.points(lower, upper, 200, 5))
+    for low, high, x_hat in zip(found.l_hat, found.u_hat, x_hats, strict=False):
+        assert bool(((low <= x_hat) & (x_hat <= high)).all())
+
+
+@dataclass(frozen=True)
+class Listener(Spy):
+    """Notes how long it may take, too."""
+
+    until: list[Until] = field(default_factory=list)
+
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
+        self.until.append(until)
+        return super().bound(net, region, objective, until, warm)
+
+
+def test_one_of_several_processes_forks_no_more_and_asks_nobody() -> None:
+    """Only the first process can hear whether the answer is still needed."""
+    net, listener = networks.dense(5, (3, 8, 9, 2)), Listener()
+    lower, upper = networks.box(net, 5, 0.7)
+    whole = Until(Clock.begin(50), 12345, threshold=1.0, needless=lambda: False, processes=3)
+    Sharpened(INTERVAL, listener).region(net, lower, upper, whole)
+    assert listener.until
+    for until in listener.until:
+        assert until == replace(whole, needless=None, processes=1)
+
+
+def test_the_answer_is_late_when_the_clock_says_so_or_nobody_needs_it() -> None:
+    assert not Until().expired()
+    assert Until(Clock.begin(0.0)).expired()
+    assert Until(needless=lambda: True).expired()
+    assert not Until(needless=lambda: False).expired()
+    assert Until(Clock.begin(0.0), needless=lambda: False).expired()
+    assert not Until(needless=lambda: True).alone().expired()
+    assert Until(Clock.begin(0.0), needless=lambda: True).alone().expired()

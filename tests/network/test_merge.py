@@ -131,6 +131,16 @@ def test_an_output_that_is_constant_still_reads_something() -> None:
     assert torch.equal(new.forward(grid(2)), torch.full((200, 1), 6.0).double())
 
 
+def test_a_group_of_constants_may_be_read_by_rounded_weights() -> None:
+    rounded = Dense(torch.tensor([[3.0, -5.0]]).double(), roundings=1)
+    for bias, value in (([1.0, -1.0], 3.5), ([-1.0, -1.0], 0.5)):
+        constants = layer({0: [[0.0], [0.0]]}, bias)
+        new = merged(Network((1,), (constants,), layer({1: rounded}, [0.5])))
+        assert new.groups == ()
+        assert torch.equal(new.forward(grid(1)), torch.full((200, 1), value).double())
+        assert float(new.output.bias_error) <= 1e-13
+
+
 def test_other_biases_are_other_neurons() -> None:
     rows = [[1.0], [1.0], [-1.0]]
     net = Network((1,), (layer({0: rows}, [0.0, 1.0, 1.0]),), layer({1: [[1.0, 1.0, 1.0]]}))

@@ -46,6 +46,16 @@ def test_a_search_after_another() -> None:
     assert first.waiting(3.0) == first
 
 
+def test_two_parts_of_the_same_tree() -> None:
+    one = Progress(Counts({"a": 3}, batches=2), open=2, max_open=9, lower=-0.5, left=0.25)
+    other = Progress(Counts({"a": 1, "b": 1}, leaves=2, batches=1), open=4, max_open=5, lower=-0.75, left=0.125)
+    both = Progress(Counts({"a": 4, "b": 1}, leaves=2, batches=3), open=6, max_open=14, lower=-0.75, left=0.375)
+    assert one.beside(other) == both
+    assert other.beside(one) == both
+    assert one.beside(Progress()) == one
+    assert one.beside(Progress(lower=math.inf)).lower == -0.5  # a part that is closed hides nothing
+
+
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [

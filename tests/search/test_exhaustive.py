@@ -6,18 +6,21 @@ import itertools
 
 import pytest
 from falsify import instances
-from search.cases import FAMILIES, Case, decide, random_case, slopes
+from search.cases import FAMILIES, Case, decide, ignore, random_case, slopes, unbounded
 from search.test_ladder import Long
 
 from verifier.bounding.ascent import Ascent, Steps
 from verifier.bounding.big_m import BigM
 from verifier.branching.babsr import BaBSR
 from verifier.branching.fsb import FilteredSmart
+from verifier.clock import Clock
 from verifier.falsify.base import Falsifier
 from verifier.falsify.pgd import PGD, Descent
+from verifier.network.network import Network
 from verifier.search.engine import Limits
 from verifier.search.ladder import Ladder
 from verifier.search.multiplier_tier import Multipliers
+from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.propagated_tier import Propagated
 from verifier.search.relus import Policy
 from verifier.search.tighten import AfterSplit
@@ -97,3 +100,15 @@ def test_verdicts_are_exact(family: str, shape: str, seed: int, policy: str) -> 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_verdicts_are_exact_on_many(family: str, shape: str, policy: str, seed: int) -> None:
     run(family, shape, seed, policy, (None, ATTACK))
+
+
+def test_weights_that_float32_does_not_know_are_not_lost_with_boxes() -> None:
+    """y = -16 at x = 1, behind a weight of 2^-151 that a float32 copy of the network takes for zero."""
+    first = instances.layer("first", 0, [[2.0**126]], [0.0])
+    second = instances.layer("second", 1, [[2.0**-151]], [-(2.0**-26)])
+    third = instances.layer("third", 2, [[2.0**30]], [-1.0])
+    net = Network((1,), (first, second, third), instances.layer("out", 3, [[-1.0]], [-1.0]))
+    problem = instances.problem(net, instances.boxes([[0.5]], [[1.0]]), [(0, [instances.row({0: 1}, -10)])])
+    whole = ProblemSearch(limits=Limits(max_batches=20), splitting=Splitting.INPUTS)
+    outcome = whole.run(problem, unbounded(problem), instances.arena(problem), Clock.begin(60), ignore)
+    assert outcome.witness is not None or outcome.reason is not None

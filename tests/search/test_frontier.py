@@ -136,3 +136,73 @@ def test_beyond_the_limit_a_batch_has_one_tier_too() -> None:
     frontier.push(domains([-9.0, -1.0, -1.0, -1.0], depths=[0, 5, 4, 3], tiers=[0, 1, 0, 1]))
     assert sorted(frontier.pop(3).number.tolist()) == [1, 3]
     assert frontier.pop(1).number.tolist() == [0]  # the worst: two domains fit again
+
+
+# ---------------------------------------------------------------- halves
+
+
+@given(PUSH.filter(len), st.integers(0, 300))
+def test_halves_are_disjoint_together_whole_and_alike(pushed: list[tuple[float, int]], popped: int) -> None:
+    """Also when there are free places between the domains."""
+    frontier: Frontier[Named] = Frontier(10**9)
+    frontier.push(domains([b for b, _ in pushed], tiers=[t for _, t in pushed]))
+    gone = set(frontier.pop(popped).number.tolist()) if 0 < popped < len(pushed) else set()
+    whole = frontier.all()
+    assert whole is not None
+    assert sorted(whole.number.tolist()) == sorted(set(range(len(pushed))) - gone)
+    assert torch.equal(whole.clause, whole.number % 7)
+    if not frontier.open:
+        return
+    before, most, lower, share = frontier.open, frontier.most, frontier.lower(), frontier.share()
+    other = frontier.halve()
+    mine, given_away = frontier.all(), other.all()
+    assert mine is not None
+    numbers = [] if given_away is None else given_away.number.tolist()
+    assert sorted(mine.number.tolist() + numbers) == sorted(whole.number.tolist())
+    assert (frontier.open, other.open) == (len(mine), len(numbers))
+    assert 0 <= frontier.open - other.open <= 1
+    assert frontier.open + other.open == before
+    assert frontier.lower() == lower  # the worst one stays
+    assert other.lower() >= lower
+    assert frontier.share() + other.share() == pytest.approx(share)
+    assert (other.memory_bytes, frontier.most) == (frontier.memory_bytes, most)
+    if given_away is not None:
+        assert torch.equal(given_away.name, (given_away.number % 1000).half()[:, None].expand(-1, 4))
+        assert torch.equal(given_away.tier, torch.tensor([pushed[k][1] for k in numbers], dtype=torch.int8))
+
+
+@given(st.lists(BOUNDS, min_size=1, max_size=40))
+def test_halves_alternate_from_the_worst_to_the_best(bounds: list[float]) -> None:
+    frontier: Frontier[Named] = Frontier(10**9)
+    frontier.push(domains(bounds))
+    other = frontier.halve()
+
+    def ranks(half: Frontier[Named]) -> list[float]:
+        """From the worst to the best; what is no number is the worst of all."""
+        found = half.all()
+        return sorted(-math.inf if math.isnan(b) else b for b in ([] if found is None else found.lower.tolist()))
+
+    ordered = sorted(-math.inf if math.isnan(b) else b for b in torch.tensor(bounds).tolist())
+    assert ranks(frontier) == ordered[::2]
+    assert ranks(other) == ordered[1::2]
+
+
+def test_both_halves_go_on_by_themselves() -> None:
+    frontier: Frontier[Named] = Frontier(10**9)
+    frontier.push(domains([-1.0, -4.0, -2.0, -3.0, -5.0]))
+    other = frontier.halve()
+    assert frontier.pop(1).number.tolist() == [4]
+    other.push(domains([-9.0], first=5))
+    frontier.push(domains([-8.0], first=6))
+    assert other.pop(9).number.tolist() == [5, 1, 2]
+    assert frontier.pop(9).number.tolist() == [6, 3, 0]
+
+
+def test_nothing_was_ever_open() -> None:
+    assert Frontier(10**9).all() is None
+    frontier: Frontier[Named] = Frontier(10**9)
+    frontier.push(domains([-1.0]))
+    frontier.pop(1)
+    left = frontier.all()
+    assert left is not None
+    assert len(left) == 0

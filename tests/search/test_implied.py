@@ -34,6 +34,7 @@ def sums(*output: float, bias: float = 0.0) -> Network:
         ((1.0, -1.0, 0.0), 0.0, ({0: 1}, 0.0), [0, 0, 0]),  # the activations may cancel
         ((-1.0, -2.0, 0.0), 1.0, ({0: -1}, -1.0), [-1, -1, 0]),  # y >= 1 for y = 1 - a - 2 b
         ((0.1, 1.0, 0.0), 0.0, ({0: 1}, 0.0), [0, 0, 0]),  # 0.1 is no float32: somebody has rounded
+        ((1.0, -(2.0**-100), 0.0), 0.0, ({0: 1e-300}, 0.0), [0, 0, 0]),  # a product that underflows has a sign
     ],
 )
 def test_what_a_row_implies(

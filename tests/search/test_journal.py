@@ -102,3 +102,16 @@ def test_a_listener_changes_nothing(heard: Heard) -> None:
     assert alone.progress.domains == len(tree(heard))
     assert alone.progress.counts.iterations > 0
     assert torch.is_tensor(heard.batches[0].lower)
+
+
+def test_numbers_are_given_once() -> None:
+    """Also to several searches that one listener follows."""
+    journal = Journal()
+    given = [journal.numbers(count) for count in (3, 0, 1, 4)]
+    assert [list(some) for some in given] == [[0, 1, 2], [], [3], [4, 5, 6, 7]]
+    shared, until = Heard(), Until()
+    for _ in range(2):
+        space = SignSpace(root_of(hard(0.5)), Policy(batch=32, fill=16), until, nobody, shared)
+        search(space, Limits(max_batches=2), until)
+    assert sorted(tree(shared)) == list(range(len(tree(shared))))
+    assert sum(node.parent < 0 for node in tree(shared).values()) == 2

@@ -8,20 +8,20 @@ with parallel faces, for all neurons of a layer at the price of one product with
 Whatever rounding can spoil goes into `error`, so the bounds are rigorous in float32 as well as in float64: the
 multiplications run in the cheap precision, and only the last bound of a row needs the dear one.
 
-requires:   finite boxes in float64
+requires:   finite boxes in float64; in float32 a network that `fits_single`
 guarantees: l_hat and u_hat enclose the exact pre-activations; NaN where something overflows
 source:     zonotopes with one error term per neuron (Singh et al. 2018, "Fast and effective robustness certification")
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from verifier.network.network import Affine, Network
-from verifier.operators import LinearMap
+from verifier.operators import LinearMap, Transposed
 from verifier.shapes import Bool, Float, Int, Tensor
 
 MOST_SYMBOLS = 512
@@ -29,6 +29,9 @@ MOST_SYMBOLS = 512
 
 FEW = 12
 """Added to every rounding depth: the scalar operations around each long sum."""
+
+SINGLE_WEIGHTS = (torch.finfo(torch.float32).tiny, 2.0**32)
+"""Sizes of weights for which the analysis holds in float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +120,21 @@ def propagate(
     return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), image(net.output, forms))
 
 
+def fits_single(net: Network) -> bool:
+    """Whether float32 suffices for the forms of a network, given in float64.
+
+    Smaller weights than `SINGLE_WEIGHTS` may lose more than their last digit, perhaps all of them; larger ones would
+    magnify what underflows before them beyond the error that each layer adds.
+    """
+    return all(_fit_single(weights) for layer in net.layers for _, term in layer.terms for weights in _stored(term))
+
+
+def _fit_single(weights: Float[Tensor, "..."]) -> bool:
+    least, most = SINGLE_WEIGHTS
+    size, exact = weights.abs(), weights.to(torch.float32).to(weights.dtype) == weights
+    return bool(((exact | (size >= least)) & (size <= most)).all())
+
+
 def image(layer: Affine, forms: Sequence[Form]) -> Form:
     """The form of x_hat, given those of all sources."""
     dtype = layer.bias.dtype
@@ -181,6 +199,13 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 def _factors(term: LinearMap) -> int:
     """How many stored matrices the map multiplies: each entry may have been rounded to the precision of the work."""
     return sum(_factors(part) for part in getattr(term, "maps", ())) or 1
+
+
+def _stored(term: LinearMap) -> Iterator[Tensor]:
+    """All weights of a map."""
+    for part in (*getattr(term, "maps", ()), *([term.inner] if isinstance(term, Transposed) else [])):
+        yield from _stored(part)
+    yield from (getattr(term, name) for name in ("weight", "values", "scale") if hasattr(term, name))
 
 
 def _kinked(low: Tensor, high: Tensor) -> Tensor:

@@ -103,7 +103,8 @@ def unit(values: Float64[Tensor, " e"]) -> Float64[Tensor, " e"]:
     """The largest power of two that each number is a multiple of."""
     mantissa, exponent = torch.frexp(values)
     whole = torch.ldexp(mantissa, torch.tensor(53)).to(torch.int64)
-    return torch.ldexp((whole & -whole).to(torch.float64), exponent - 53)
+    # Older versions of torch compute powers of two in float32 if their exponents are integers.
+    return torch.ldexp((whole & -whole).to(torch.float64), (exponent - 53).to(torch.float64))
 
 
 def _summed(rows: Tensor, columns: Tensor, terms: tuple[Tensor, Tensor], shape: tuple[int, int]) -> Entries | None:

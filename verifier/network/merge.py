@@ -120,6 +120,8 @@ def _factored(layer: Affine, meanings: Sequence[Meaning]) -> Draft:
     bias, error = layer.bias, layer.bias_error
     for source, term in layer.terms:
         for s, entries in meanings[source].terms.items():
+            if not len(entries.values):  # a group of constants may be gone altogether
+                continue
             if s == CONSTANT:
                 constant = entries.dense()[:, 0]
                 bias = bias + term.forward(constant)

@@ -68,16 +68,21 @@ class Part(Generic[DomainsT]):
         """Split the worst domains and bound their children.  Require: some are open."""
         self._digest(self.space.expand(self._frontier.pop(self.space.parents)))
 
-    def moved(self, space: Space[DomainsT], adopt: Callable[[DomainsT], DomainsT | None]) -> Part[DomainsT]:
-        """The same part in another space, which then has to begin; anew if it cannot adopt the domains."""
+    def moved(self, space: Space[DomainsT], adopt: Callable[[DomainsT, DomainsT], DomainsT]) -> Part[DomainsT]:
+        """The same in another space, which then has to begin.
+
+        `adopt` gets what waits here and what is open there, and tells what to go on with.  Require: the whole problem,
+        not a part of it.
+        """
         memory = self._frontier.memory_bytes
         whole, waiting = Part.whole(space, memory), self._frontier.all()
-        domains = adopt(waiting) if waiting is not None and whole.open else None
-        if domains is not None:
+        begun = whole._frontier.all()
+        if waiting is not None and begun is not None:
             whole._frontier = Frontier(memory)
-            whole._frontier.push(domains)
-            whole.doubt, whole._undecided = self.doubt, self._undecided
+            whole._frontier.push(adopt(waiting, begun))
+        whole._frontier.most = max(whole._frontier.most, self._frontier.most)
         whole._counts = self._counts + whole._counts
+        whole.doubt, whole._undecided = outweighed(whole.doubt, self.doubt), min(whole._undecided, self._undecided)
         return whole
 
     def halve(self) -> Part[DomainsT]:

@@ -41,7 +41,7 @@ def _blocked(net: Network, rows: ClauseRows, row: int) -> list[tuple[int, Tensor
         return []
     y, factor = int(outputs[0]), float(rows.A[row, outputs[0]])
     weights = _weights(net.output, y)
-    if weights is None or any(bool((w * factor < 0).any()) for _, w in weights):
+    if weights is None or any(bool((w < 0 if factor > 0 else w > 0).any()) for _, w in weights):
         return []
     constant = Fraction(factor) * Fraction(float(net.output.bias[y])) - Fraction(float(rows.c[row]))
     return [(source, w != 0) for source, w in weights] if constant >= 0 else []

@@ -104,7 +104,6 @@ class SignSpace(Space[SignDomains]):
         self.schedule = Schedule(policy.ladder, root)
         self.margin = 1e-6  # a float32 bound above it has so far been confirmed in float64
         self.bounding = Stopwatch()
-        self._closed = torch.zeros_like(root.numbers, dtype=torch.bool)  # clauses that the first bounds closed
 
     @property
     def parents(self) -> int:
@@ -122,7 +121,6 @@ class SignSpace(Space[SignDomains]):
         with self.bounding:
             found = self.schedule.begin(whole, self._goal())
             closings = [self._certified(whole, climbed) for climbed in found]
-        self._closed = torch.stack([closing.rows for closing in closings]).any(dim=0)
         return self._digest(brood, found[0], closings)
 
     def expand(self, parents: SignDomains) -> Step[SignDomains]:
@@ -133,25 +131,46 @@ class SignSpace(Space[SignDomains]):
             closing = self._certified(brood.batch, found)
         return self._digest(brood, found, [closing])
 
-    def adopted(self, domains: SignDomains, before: SignSpace) -> SignDomains | None:
-        """The open domains of a search with looser bounds of hidden neurons; None if its variables make no sense here.
+    def adopted(self, domains: SignDomains, begun: SignDomains, before: SignSpace) -> SignDomains:
+        """The open domains of a search with looser bounds of hidden neurons, or the whole boxes where these are better.
 
-        Require: this space has begun; its kinks are among those of `before`.  Guarantee: what is left out holds no
+        `begun` are the open domains of this space, which has just begun.  Where the sharper bounds alone lift a clause
+        above the worst of its old domains, those were split at the wrong places, and it begins anew.
+
+        Require: the kinks of this space are among those of `before`.  Guarantee: what is left out holds no
         counterexample, because the bounds here contradict its signs, or because its whole clause is closed.
         """
         domains = domains.to(self.root.device)
+        worst = self._per_clause(domains)
+        anew = begun.lower >= worst[begun.clause]
+        left = torch.zeros_like(worst, dtype=torch.bool).index_copy(0, begun.clause, ~anew)  # not closed, nor anew
+        some = domains.select(left[domains.clause] & ~self._contradicted(domains, before.root))
+        if not len(some):
+            return begun.select(anew)
+        moved = self._moved(some, before)
+        return begun if moved is None else cat([begun.select(anew), moved])
+
+    def _per_clause(self, domains: SignDomains) -> Float[Tensor, " C"]:
+        """The worst bound of each clause; NaN counts as the worst."""
+        lower = torch.full((self.root.clauses,), torch.inf, device=domains.lower.device)
+        return lower.scatter_reduce(0, domains.clause, domains.lower.nan_to_num(nan=-torch.inf), "amin")
+
+    def _moved(self, domains: SignDomains, before: SignSpace) -> SignDomains | None:
+        """Domains of another space with the kinks of this one; None if their variables make no sense here.
+
+        Require: at least one.
+        """
         kept = [torch.searchsorted(old, new) for old, new in zip(before.root.indices, self.root.indices, strict=True)]
         starts = accumulate([0, *before.root.sizes[:-1]])
         places = torch.cat([own + start for own, start in zip(kept, starts, strict=True)])
-        possible = ~self._closed[domains.clause] & ~self._contradicted(domains, before.root)
         parts = []
-        for tier in domains.tier[possible].unique().tolist():
-            some = domains.select(possible & (domains.tier == tier))
+        for tier in domains.tier.unique().tolist():
+            some = domains.select(domains.tier == tier)
             variables = self.schedule.transplanted(tier, some.variables.float(), before.schedule, kept)
             if variables is None:
                 return None
             parts.append(_replanted(some, variables.half(), places))
-        return cat(parts) if parts else _replanted(domains.select(possible), domains.variables[:0], places)
+        return cat(parts)
 
     def _contradicted(self, domains: SignDomains, before: Root) -> Bool[Tensor, " D"]:
         """Which domains have a sign that the bounds of this root exclude."""

@@ -12,7 +12,7 @@ from verifier.network.network import Network
 from verifier.processes import Answer
 from verifier.search.domains import Progress
 
-SOON = 1.0
+SOON = 0.5
 """Seconds of search after which another core begins with it: one search in many then ends before it is used."""
 
 
@@ -38,7 +38,7 @@ class Sharpener:
     def __init__(self, options: Sharpening, net: Network, known: Sequence[Region], machine: tuple[Until, int]) -> None:
         """`known` are the boxes with the bounds that the search begins with."""
         self._options, self._net, self._known, (self._until, self._cores) = options, net, known, machine
-        self._began, self._patience = time.monotonic(), options.after
+        self._began, self._patience, self._asked = time.monotonic(), options.after, False
         self._beside: Answer[list[Region]] | None = None
 
     def __enter__(self) -> Sharpener:
@@ -60,8 +60,8 @@ class Sharpener:
     def _patient(self, elapsed: float, progress: Progress) -> bool:
         if elapsed < self._patience:
             return False
-        waited, self._patience = self._patience > self._options.after, 2 * self._patience
-        return waited or progress.left >= self._options.little
+        again, self._asked, self._patience = self._asked, True, 2 * self._patience
+        return again or progress.left >= self._options.little
 
     def regions(self) -> list[Region]:
         """The boxes with bounds that are nowhere looser.  Require: `ready`."""

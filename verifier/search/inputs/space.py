@@ -14,6 +14,7 @@ from time import perf_counter
 import torch
 
 from verifier.bounding.base import Until
+from verifier.bounding.zonotope import fits_single
 from verifier.property.canonical import Problem
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts, Offer, Outcome, Progress, Space, Step, cat, outweighed
@@ -72,6 +73,7 @@ class InputSpace(Space[BoxDomains]):
         self._until, self._finish, self._net = until, finish, net
         self._table = Table.of(problem, clauses)
         single = net.to(dtype=torch.float32)
+        self._first = SINGLE if fits_single(net) else DOUBLE
         self._bounder = BoxBounder(net, single, self._table, self.options.effort)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._made = 0
@@ -96,7 +98,7 @@ class InputSpace(Space[BoxDomains]):
                 clause=table.number.amax(dim=1),
                 lower=same(-torch.inf, torch.float64),
                 depth=same(0, torch.int32),
-                tier=same(SINGLE, torch.int8),
+                tier=same(self._first, torch.int8),
                 root=torch.arange(boxes, device=device),
                 pending=table.number >= 0,
                 low=table.lower,

@@ -1,0 +1,162 @@
+"""Points that a search comes across: unsafe ones are always replayed, descents get their share of the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from falsify import instances
+
+from verifier.clock import Clock
+from verifier.falsify.arena import Arena
+from verifier.falsify.base import Falsifier
+from verifier.property.canonical import Problem
+from verifier.result.counterexample import Counterexample
+from verifier.search import offers
+from verifier.search.offers import LATER, SECONDS, SHARE, Offers
+
+
+class Hours:
+    """A clock that stands still unless somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Slow(Falsifier):
+    """Finds nothing, and takes its time."""
+
+    hours: Hours
+    seconds: float
+    asked: list[tuple[torch.Tensor, torch.Tensor, Clock]] = field(default_factory=list)
+
+    def attack(self, arena: Arena, until: Clock) -> Counterexample | None:
+        raise AssertionError("only points are tried here")
+
+    def improve(self, arena: Arena, x: torch.Tensor, clause: torch.Tensor, until: Clock) -> Counterexample | None:
+        self.asked.append((x, clause, until))
+        self.hours.now += self.seconds
+        return None
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    made = Hours()
+    monkeypatch.setattr(offers, "time", made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """y = x on [0, 1]^2; clause 0: y_0 <= 0.25, clause 1: y_1 >= 0.75."""
+    rows = [(0, [instances.row({0: 1}, "0.25")]), (0, [instances.row({1: -1}, "-0.75")])]
+    return instances.problem(instances.identity(2), instances.boxes([[0, 0]], [[1, 1]]), rows)
+
+
+SAFE = torch.tensor([[0.5, 0.5], [0.5, 0.5]])
+CLAUSES = torch.tensor([0, 1])
+
+
+def test_a_point_that_is_unsafe_is_replayed_for_its_own_clause(problem: Problem) -> None:
+    offer = Offers(None, instances.arena(problem), Clock.begin())
+    assert offer(SAFE, CLAUSES) is None
+    for point, clause, expected in (
+        ([0.1, 0.9], 0, True),
+        ([0.1, 0.9], 1, True),
+        ([0.1, 0.1], 0, True),
+        ([0.1, 0.1], 1, False),
+        ([0.9, 0.9], 0, False),
+    ):
+        found = offer(torch.tensor([point]), torch.tensor([clause]))
+        assert (found is not None) == expected
+        if found is not None:
+            instances.check(problem, found, [0, 0], [1, 1])
+    found = offer(torch.tensor([[0.5, 0.5], [0.5, 0.8]], dtype=torch.float64), CLAUSES)
+    assert found is not None
+    assert found.clause == 1
+
+
+def test_points_outside_of_their_box_are_moved_into_it(problem: Problem) -> None:
+    found = Offers(None, instances.arena(problem), Clock.begin())(torch.tensor([[-0.5, 3.0]]), torch.tensor([0]))
+    assert found is not None
+    instances.check(problem, found, [0, 0], [1, 1])
+
+
+def test_unsafe_points_need_no_descent(problem: Problem, hours: Hours) -> None:
+    slow = Slow(hours, 1.0)
+    offer = Offers(slow, instances.arena(problem), Clock.begin())
+    hours.now += 10.0
+    assert offer(torch.zeros(1, 2), torch.tensor([0])) is not None
+    assert slow.asked == []
+
+
+def test_the_falsifier_gets_all_points_and_half_a_second(problem: Problem, hours: Hours) -> None:
+    slow = Slow(hours, 0.0)
+    offer = Offers(slow, instances.arena(problem), Clock.begin(60))
+    hours.now += LATER
+    assert offer(SAFE.double(), CLAUSES) is None
+    ((x, clauses, until),) = slow.asked
+    assert x.dtype is torch.float32
+    assert torch.equal(x, SAFE)
+    assert torch.equal(clauses, CLAUSES)
+    assert 0 < until.remaining() <= SECONDS
+
+
+def test_there_is_no_descent_at_first(problem: Problem, hours: Hours) -> None:
+    slow = Slow(hours, 0.0)
+    offer = Offers(slow, instances.arena(problem), Clock.begin())
+    for seconds, asked in ((0.0, 0), (0.9 * LATER, 0), (0.2 * LATER, 1)):
+        hours.now += seconds
+        assert offer(SAFE, CLAUSES) is None
+        assert len(slow.asked) == asked
+
+
+@pytest.mark.parametrize("seconds", [0.5, 0.01])
+@pytest.mark.parametrize("batch", [0.1, 2.0])
+def test_descents_keep_to_their_share_of_the_time(problem: Problem, hours: Hours, seconds: float, batch: float) -> None:
+    slow, began = Slow(hours, seconds), hours.now
+    offer = Offers(slow, instances.arena(problem), Clock.begin())
+    for _ in range(2000):
+        hours.now += batch
+        assert offer(SAFE, CLAUSES) is None
+        spent, elapsed = seconds * len(slow.asked), hours.now - began
+        assert spent <= SHARE * elapsed + seconds  # at most one descent too many
+    wanted = min(2000, SHARE * (elapsed - LATER) / seconds)
+    assert 0.9 * wanted <= len(slow.asked) <= wanted + 1  # and they do take their share
+
+
+def test_unsafe_points_are_replayed_when_descents_have_used_up_their_share(problem: Problem, hours: Hours) -> None:
+    slow = Slow(hours, 100.0)
+    offer = Offers(slow, instances.arena(problem), Clock.begin())
+    for _ in range(5):
+        hours.now += 1.0
+        assert offer(SAFE, CLAUSES) is None
+    assert len(slow.asked) == 1
+    assert offer(torch.tensor([[0.5, 0.5], [0.5, 0.8]]), CLAUSES) is not None
+
+
+def test_nothing_is_tried_after_the_deadline(problem: Problem, hours: Hours) -> None:
+    slow = Slow(hours, 0.0)
+    offer = Offers(slow, instances.arena(problem), Clock.begin(0.0))
+    hours.now += 10.0
+    assert offer(torch.zeros(1, 2), torch.tensor([0])) is None
+    assert slow.asked == []
+
+
+def test_what_a_descent_finds_is_told(problem: Problem, hours: Hours) -> None:
+    arena = instances.arena(problem)
+    witness = Offers(None, arena, Clock.begin())(torch.zeros(1, 2), torch.tensor([0]))
+    assert witness is not None
+
+    class Lucky(Slow):
+        def improve(self, *given: object) -> Counterexample | None:
+            return witness
+
+    offer = Offers(Lucky(hours, 0.0), arena, Clock.begin())
+    hours.now += 10.0
+    assert offer(SAFE, CLAUSES) is witness

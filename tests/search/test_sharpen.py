@@ -1,0 +1,724 @@
+"""Sharper bounds in the middle of a search: asked for at the right moment, and nothing that was open is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+import torch
+from falsify import instances
+from forks import watched
+from networks import points
+from search.cases import Case, Late, ignore, inside, nobody, random_case, signs_at, slopes, unbounded
+from search.test_exhaustive import BIG_M, CUTS, GAP
+from search.test_offers import Hours
+from search.test_relus import UNIT, narrow, wedge
+
+from verifier.bounding.alpha_crown import AlphaCrown
+from verifier.bounding.ascent import Ascent, Steps
+from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until
+from verifier.bounding.certified import Certified
+from verifier.bounding.intermediate import Intermediate, Known, RootBounds, Sharpened
+from verifier.bounding.linear import Linear
+from verifier.clock import Clock
+from verifier.network.network import Network
+from verifier.processes import Answer, forkable
+from verifier.property.canonical import Problem
+from verifier.result.verdict import Reason
+from verifier.search import sharpen
+from verifier.search.domains import Outcome, Progress
+from verifier.search.engine import Limits, Part
+from verifier.search.ladder import Ladder
+from verifier.search.problem import ProblemSearch, Splitting
+from verifier.search.relus import Policy, SignDomains, SignSpace
+from verifier.search.root import Batch, Root
+from verifier.search.sharpen import SOON, Sharpener, Sharpening
+from verifier.search.tighten import AfterSplit
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+LOOSE = RootBounds(Intermediate.INTERVAL)
+SHARP = Certified(AlphaCrown(Ascent(10, Steps(0.1, 0.02))))
+PLAIN = narrow(8)
+CUT = replace(PLAIN, ladder=Ladder((CUTS,)))
+TWO = replace(PLAIN, ladder=Ladder((*PLAIN.ladder.tiers, CUTS), (1.05,)))
+
+
+# ---------------------------------------------------------------- when
+
+
+@dataclass(frozen=True)
+class Still(Bounder):
+    """Answers nothing, and notes how long it may take."""
+
+    allowed: list[float]
+
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
+        self.allowed.append(until.clock.remaining())
+        return Bound(torch.full((region.count, objective.count), torch.nan, dtype=torch.float64), None)
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    made = Hours()
+    monkeypatch.setattr(sharpen, "time", made)
+    return made
+
+
+def regions_of(problem: Problem, bounds: RootBounds = LOOSE) -> list[Region]:
+    sides = zip(problem.lower.split(1), problem.upper.split(1), strict=True)
+    return [bounds.region(problem.network, low, high, Until()) for low, high in sides]
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return random_case("residual", 6, (1, 2), boxes=2).problem([GAP, GAP])
+
+
+def sharpener(problem: Problem, options: Sharpening, cores: int = 1, until: Until | None = None) -> Sharpener:
+    return Sharpener(options, problem.network, regions_of(problem), (until or Until(), cores))
+
+
+def moments(made: Sharpener, hours: Hours, left: Callable[[float], float]) -> list[float]:
+    """After how many seconds it says yes, if a tenth of a second passes between two looks."""
+    began, found = hours.now, []
+    for tick in range(200):
+        hours.now = began + tick / 10
+        if made.ready(Progress(left=left(tick / 10))):
+            found.append(tick / 10)
+    return found
+
+
+def test_a_single_core_begins_after_some_time(problem: Problem, hours: Hours) -> None:
+    with sharpener(problem, Sharpening(Linear(), after=4.0)) as made:
+        assert moments(made, hours, lambda seconds: 1.0)[0] == 4.0
+
+
+def test_where_little_is_left_only_after_twice_the_time(problem: Problem, hours: Hours) -> None:
+    with sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1)) as made:
+        assert moments(made, hours, lambda seconds: 0.05)[0] == 8.0
+    with sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1)) as made:
+        assert moments(made, hours, lambda seconds: 0.05 if seconds < 6 else 1.0)[0] == 8.0  # not asked in between
+    with sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1)) as made:
+        assert moments(made, hours, lambda seconds: 0.1)[0] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("options", "timeout", "expected"),
+    [
+        (Sharpening(Linear(), share=0.25, most=120.0), None, 120.0),
+        (Sharpening(Linear(), share=0.25, most=120.0), 1000.0, 120.0),
+        (Sharpening(Linear(), share=0.25, most=120.0), 100.0, 25.0),
+        (Sharpening(Linear(), share=0.5, most=10.0), 100.0, 10.0),
+    ],
+)
+def test_the_time_that_it_may_take(
+    problem: Problem, options: Sharpening, timeout: float | None, expected: float
+) -> None:
+    still = Still([])
+    with sharpener(problem, replace(options, bounder=still), until=Until(Clock.begin(timeout))) as made:
+        found = made.regions()
+    assert still.allowed
+    assert all(0.8 * expected < allowed <= expected for allowed in still.allowed)
+    for mine, known in zip(found, regions_of(problem), strict=True):  # nothing was found: they are as before
+        for k in range(known.known):
+            assert torch.equal(mine.l_hat[k], known.l_hat[k])
+            assert torch.equal(mine.u_hat[k], known.u_hat[k])
+
+
+@pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
+def test_a_second_core_does_it_beside_the_search(problem: Problem, hours: Hours) -> None:
+    """It begins soon, is asked for when it is done, and gives what one core gives."""
+    until = Until(Clock.begin(1000))
+    with watched() as forks, sharpener(problem, Sharpening(SHARP), 2, until) as made:
+        hours.now += 0.9 * SOON
+        assert not made.ready(Progress(left=1.0))
+        assert not forks.pairs
+        hours.now += 0.2 * SOON
+        while not made.ready(Progress(left=0.01)):  # however little is left
+            pass
+        assert len(forks.pairs) == 1
+        beside = made.regions()
+    with sharpener(problem, Sharpening(SHARP)) as alone:
+        for one, other in zip(beside, alone.regions(), strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(one.l_hat + one.u_hat, other.l_hat + other.u_hat, strict=True))
+
+
+def test_a_second_core_may_take_twice_the_share(
+    problem: Problem, hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AtOnce:
+        """An answer without a fork."""
+
+        def __init__(self, work: Callable[[object], list[Region]]) -> None:
+            self.found = work(None)
+
+        def now(self) -> list[Region]:
+            return self.found
+
+        def end(self) -> None: ...
+
+    monkeypatch.setattr(sharpen, "Answer", AtOnce)
+    still = Still([])
+    with sharpener(problem, Sharpening(still, share=0.25), 2, Until(Clock.begin(100))) as made:
+        hours.now += SOON
+        assert made.ready(Progress())
+    assert all(40 < allowed <= 50 for allowed in still.allowed)
+    assert still.allowed
+
+
+@pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
+def test_a_search_that_ends_first_ends_the_second_core(problem: Problem) -> None:
+    with watched() as forks, sharpener(problem, Sharpening(SHARP, after=0.0), cores=2) as made:
+        made.ready(Progress())
+        assert len(forks.pairs) == 1  # `watched` sees that it is gone
+
+
+@pytest.mark.parametrize("looks", range(0, 12, 2))
+def test_a_deadline_in_the_middle_leaves_valid_bounds_that_are_nowhere_looser(problem: Problem, looks: int) -> None:
+    class Short(Late):
+        def within(self, seconds: float) -> Late:
+            return self
+
+    with sharpener(problem, Sharpening(SHARP), until=Until(Short(looks))) as made:
+        found = made.regions()
+    for box, (mine, known) in enumerate(zip(found, regions_of(problem), strict=True)):
+        x = points(problem.lower[box], problem.upper[box], 200, box)
+        for k, x_hat in enumerate(problem.network.preactivations(x)[:-1]):
+            assert bool((mine.l_hat[k] >= known.l_hat[k]).all())
+            assert bool((mine.u_hat[k] <= known.u_hat[k]).all())
+            assert bool(((mine.l_hat[k] <= x_hat) & (x_hat <= mine.u_hat[k])).all())
+    pairs = zip(found, regions_of(problem), strict=True)
+    assert any(not torch.equal(mine.l_hat[-1], known.l_hat[-1]) for mine, known in pairs) or looks < 9
+
+
+# ---------------------------------------------------------------- what is adopted
+
+# Family, rows per clause, whether rows look at the input, boxes, seed.
+CASES = [
+    ("dense", (2, 1), False, 1, 15),
+    ("conv", (2, 1), False, 1, 6),
+    ("residual", (2, 1), False, 1, 11),
+    ("residual", (1, 2, 2, 1), True, 2, 2),
+]
+WHICH = pytest.mark.parametrize("which", CASES, ids=str)
+Which = tuple[str, tuple[int, ...], bool, int, int]
+
+
+@cache
+def made(which: Which) -> Case:
+    family, counts, mixed, boxes, seed = which
+    return random_case(family, seed, counts, mixed, boxes)
+
+
+@cache
+def unsafe(which: Which) -> Problem:
+    """All clauses hold somewhere, but nobody looks: so the search goes on as long as there is something to split."""
+    return made(which).problem([-0.3] * len(which[1]))
+
+
+def space_over(problem: Problem, regions: Sequence[Region], policy: Policy) -> SignSpace:
+    root = Root.of(problem, regions, problem.clauses_of)
+    return SignSpace(root, policy, Until(), nobody)
+
+
+def sharper(problem: Problem, regions: Sequence[Region], bounder: Bounder = SHARP) -> list[Region]:
+    return [Sharpened(Known(r), bounder).region(problem.network, r.lower, r.upper, Until()) for r in regions]
+
+
+def grown(space: SignSpace, batches: int) -> SignDomains:
+    """What is open after so many batches."""
+    part = Part.whole(space, 2**30)
+    for _ in range(batches):
+        if part.open:
+            part.expand()
+    waiting = part._frontier.all()
+    assert waiting is not None
+    return waiting
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """A search with loose bounds, and what one with sharper bounds makes of its open domains."""
+
+    before: SignSpace
+    waiting: SignDomains
+    after: SignSpace
+    begun: SignDomains
+    adopted: SignDomains
+
+    def is_open(self, clause: int) -> bool:
+        """Whether the sharper bounds leave something to do."""
+        return clause in self.begun.clause.tolist()
+
+
+@cache
+def moved(problem: Problem, policies: tuple[Policy, Policy], batches: int, patient: bool = True) -> Move:
+    """A patient space takes over all domains, whatever its own first bounds are."""
+    loose = regions_of(problem)
+    before = space_over(problem, loose, policies[0])
+    waiting = grown(before, batches)
+    after = space_over(problem, sharper(problem, loose), policies[1])
+    begun = after.begin().open
+    return Move(before, waiting, after, begun, after.adopted(waiting, hopeless(begun) if patient else begun, before))
+
+
+def hopeless(begun: SignDomains) -> SignDomains:
+    """The same, as if the first bounds were worse than anything."""
+    return replace(begun, lower=torch.full_like(begun.lower, -torch.inf))
+
+
+def places(before: Root, after: Root) -> list[int]:
+    """Where the kinks of `after` are among those of `before`, found by group and neuron."""
+    known = {before.place(kink): kink for kink in range(before.kinks)}
+    return [known[after.place(kink)] for kink in range(after.kinks)]
+
+
+@WHICH
+@pytest.mark.parametrize("patient", [True, False])
+@pytest.mark.parametrize("batches", [0, 8])
+def test_nothing_that_was_open_is_lost(which: Which, batches: int, patient: bool) -> None:
+    """Every point of an open domain lies in a domain of the same clause, unless that is not open any more."""
+    problem = unsafe(which)
+    move = moved(problem, (PLAIN, PLAIN), batches, patient)
+    before, after, adopted = move.before.root, move.after.root, move.adopted
+    assert after.kinks < before.kinks
+    for row, number in enumerate(move.waiting.number.tolist()):
+        clause = int(move.waiting.clause[row])
+        box = int(before.box[clause])
+        x = points(problem.lower[box], problem.upper[box], 400, number)
+        x = x[inside(move.waiting.signs[row], signs_at(before, x))]
+        if not move.is_open(clause):
+            continue
+        found = torch.zeros(len(x), dtype=torch.bool)
+        for signs in adopted.signs[adopted.clause == clause]:
+            found |= inside(signs, signs_at(after, x))
+        assert bool(found.all())
+
+
+def excluded(space: SignSpace, waiting: SignDomains, row: int, before: Root) -> bool:
+    """Whether the bounds of a space contradict a sign of a domain: looked up neuron by neuron."""
+    box = int(before.box[waiting.clause[row]])
+    for kink, sign in enumerate(waiting.signs[row].tolist()):
+        group, neuron = before.place(kink)
+        low, high = (float(side[group - 1][box, neuron]) for side in (space.root.region.l_hat, space.root.region.u_hat))
+        if (sign > 0 and high < 0) or (sign < 0 and low > 0):
+            return True
+    return False
+
+
+@WHICH
+def test_only_closed_clauses_and_contradicted_signs_are_left_out(which: Which) -> None:
+    move = moved(unsafe(which), (PLAIN, PLAIN), 8)
+    kept = move.adopted.number.tolist()
+    for row, number in enumerate(move.waiting.number.tolist()):
+        gone = not move.is_open(int(move.waiting.clause[row])) or excluded(
+            move.after, move.waiting, row, move.before.root
+        )
+        assert (number in kept) != gone
+    assert len(kept) == len(set(kept))
+    assert 0 < len(kept) < len(move.waiting)  # both happen
+
+
+@WHICH
+def test_clauses_whose_new_bound_is_better_begin_anew(which: Which) -> None:
+    """Than the worst of its domains; with fewer batches before more of them do."""
+    anew = []
+    for batches in (0, 8):
+        move = moved(unsafe(which), (PLAIN, PLAIN), batches, False)
+        for lower, clause, number in zip(
+            move.begun.lower.tolist(), move.begun.clause.tolist(), move.begun.number.tolist(), strict=True
+        ):
+            old = move.waiting.clause == clause
+            better = bool(old.any()) and lower >= float(move.waiting.lower[old].min())
+            mine = set(move.adopted.number[move.adopted.clause == clause].tolist())
+            assert (mine == {number}) if better else mine <= set(move.waiting.number[old].tolist())
+            anew.append(better)
+    assert any(anew)
+
+
+def test_a_bound_that_is_no_number_is_the_worst() -> None:
+    move = moved(unsafe(CASES[0]), (PLAIN, PLAIN), 8)
+    nothing = torch.full_like(move.waiting.lower, torch.nan)
+    adopted = move.after.adopted(replace(move.waiting, lower=nothing), move.begun, move.before)
+    assert sorted(adopted.number.tolist()) == sorted(move.begun.number.tolist())
+    unknown = replace(move.begun, lower=torch.full_like(move.begun.lower, torch.nan))
+    assert move.after.adopted(move.waiting, unknown, move.before).number.tolist() == move.adopted.number.tolist()
+
+
+@WHICH
+def test_clauses_that_were_closed_stay_closed(which: Which) -> None:
+    """Nothing of them waits, so the new search need not look at them again, whatever its own bounds say."""
+    move = moved(unsafe(which), (PLAIN, PLAIN), 8)
+    first = int(move.waiting.clause[0])
+    others = move.waiting.select(move.waiting.clause != first)
+    for begun in (move.begun, hopeless(move.begun)):
+        assert first not in move.after.adopted(others, begun, move.before).clause.tolist()
+        assert not len(move.after.adopted(others.select(others.clause < 0), begun, move.before))
+
+
+@WHICH
+def test_domains_of_clauses_that_the_new_root_closes_are_left_out(which: Which) -> None:
+    """The clause that gains most is moved to where only the sharper bounds close it; the others stay open."""
+    problem = unsafe(which)
+    loose = regions_of(problem)
+    spaces = [space_over(problem, regions, PLAIN) for regions in (loose, sharper(problem, loose))]
+    lower, better = (space.schedule.begin(Batch.whole(space.root), Until())[0].lower for space in spaces)
+    clause = int((better - lower).argmax())
+    assert better[clause] - lower[clause] > 1e-3
+    margins = [-0.3] * len(which[1])
+    margins[int(spaces[0].root.numbers[clause])] -= float(lower[clause] + better[clause]) / 2
+    move = moved(made(which).problem(margins), (PLAIN, PLAIN), 0)
+    assert clause in move.waiting.clause.tolist()
+    assert sorted(move.adopted.clause.tolist()) == sorted(set(move.waiting.clause.tolist()) - {clause})
+
+
+@WHICH
+def test_what_is_kept_keeps_its_place(which: Which) -> None:
+    """Signs, scores, slopes, multipliers and row weights, neuron by neuron."""
+    move = moved(unsafe(which), (PLAIN, TWO), 5)
+    before, after, adopted = move.before.root, move.after.root, move.adopted
+    own, kinks, weights = places(before, after), before.kinks, before.rows.c.shape[1]
+    rows = [move.waiting.number.tolist().index(number) for number in adopted.number.tolist()]
+    old = move.waiting.select(torch.tensor(rows, dtype=torch.long))
+    assert torch.equal(adopted.signs, old.signs[:, own])
+    assert torch.equal(adopted.scores, old.scores[:, own])
+    for name in ("clause", "lower", "depth", "rise"):
+        assert torch.equal(getattr(adopted, name).nan_to_num(), getattr(old, name).nan_to_num())
+    assert adopted.tier.eq(0).all()
+    assert torch.equal(adopted.masks, adopted.clause)
+    columns = [*own, *(kinks + k for k in own), *range(2 * kinks, 2 * kinks + weights)]
+    width = 2 * after.kinks + weights
+    assert torch.equal(adopted.variables[:, :width], old.variables[:, columns])
+    assert not adopted.variables[:, width:].any()
+    assert adopted.variables.shape[1] == max(climber.width for climber in move.after.schedule.climbers)
+
+
+def test_domains_with_bounds_of_their_own_keep_them() -> None:
+    tight = replace(PLAIN, tightening=AfterSplit())
+    move = moved(unsafe(CASES[0]), (tight, tight), 5)
+    own = places(move.before.root, move.after.root)
+    rows = [move.waiting.number.tolist().index(number) for number in move.adopted.number.tolist()]
+    assert rows
+    low, high = move.waiting.bounds[rows].chunk(2, dim=1)
+    assert torch.equal(move.adopted.bounds, torch.cat([low[:, own], high[:, own]], dim=1))
+    assert move.after.expand(move.adopted.select(torch.arange(min(4, len(rows))))).counts.domains > 0
+
+
+# ---------------------------------------------------------------- what the variables are worth
+
+
+def batch_of(space: SignSpace, waiting: SignDomains) -> Batch:
+    return Batch(space.root, waiting.clause, waiting.signs, waiting.masks)
+
+
+def worth(space: SignSpace, waiting: SignDomains) -> torch.Tensor:
+    """The bounds that the variables of domains give by themselves."""
+    return space.schedule.probe(0, batch_of(space, waiting), waiting.variables.float())
+
+
+@WHICH
+@pytest.mark.parametrize("policy", [PLAIN, CUT], ids=["slopes", "cuts"])
+def test_the_same_bounds_give_the_same_worth(which: Which, policy: Policy) -> None:
+    problem = unsafe(which)
+    loose = regions_of(problem)
+    before = space_over(problem, loose, policy)
+    waiting = grown(before, 4)
+    after = space_over(problem, loose, policy)
+    adopted = after.adopted(waiting, hopeless(after.begin().open), before)
+    assert adopted.number.tolist() == waiting.number.tolist()
+    torch.testing.assert_close(worth(after, adopted), worth(before, waiting), rtol=1e-6, atol=1e-6)
+
+
+def shrunk(region: Region, factor: float) -> Region:
+    """The bounds of all ambiguous neurons nearer to zero.  No longer valid, but the dual function does not know."""
+
+    def smaller(values: torch.Tensor, k: int) -> torch.Tensor:
+        return torch.where(region.ambiguous(k + 1), factor * values, values)
+
+    return replace(
+        region,
+        l_hat=tuple(smaller(low, k) for k, low in enumerate(region.l_hat)),
+        u_hat=tuple(smaller(high, k) for k, high in enumerate(region.u_hat)),
+    )
+
+
+@WHICH
+def test_tighter_bounds_with_the_same_kinks_lose_nothing(which: Which) -> None:
+    """The slopes of all upper faces are the same and their intercepts smaller, so no bound may fall."""
+    problem = unsafe(which)
+    loose = regions_of(problem)
+    before = space_over(problem, loose, PLAIN)
+    waiting = grown(before, 4)
+    after = space_over(problem, [shrunk(region, 0.9) for region in loose], PLAIN)
+    begun = after.begin().open
+    adopted = after.adopted(waiting, hopeless(begun), before)
+    assert after.root.kinks == before.root.kinks
+    old = waiting.select(torch.isin(waiting.clause, begun.clause))
+    assert adopted.number.tolist() == old.number.tolist()
+    assert bool((worth(after, adopted) >= worth(before, old) - 1e-5).all())
+
+
+@WHICH
+@pytest.mark.parametrize("policies", [(PLAIN, TWO), (CUT, CUT)], ids=["slopes", "cuts"])
+def test_adopted_variables_give_valid_bounds(which: Which, policies: tuple[Policy, Policy]) -> None:
+    """Below the largest row of the clause at every point of the domain; so do the bounds of the first children."""
+    problem = unsafe(which)
+    move = moved(problem, policies, 6)
+    after, adopted = move.after, move.adopted
+    assert len(adopted)
+    bounds = worth(after, adopted)
+    assert not bool(bounds.isnan().any())
+    for row in range(len(adopted)):
+        box = int(after.root.box[adopted.clause[row]])
+        x = points(problem.lower[box], problem.upper[box], 300, row)
+        x = x[inside(adopted.signs[row], signs_at(after.root, x))]
+        rows = problem.rows[int(after.root.numbers[adopted.clause[row]])]
+        g = problem.network.forward(x) @ rows.A.T - rows.c
+        g = g if rows.B is None else g + x @ rows.B.T
+        assert bool((g.amax(dim=1) >= float(bounds[row]) - 1e-4).all())
+
+
+def test_cuts_start_from_slopes_and_slopes_from_cuts() -> None:
+    """Where the other search had other cuts, their shares begin at zero; where it had more, they are dropped."""
+    problem = unsafe(CASES[0])
+    loose = regions_of(problem)
+    plain, cut, fresh_plain, fresh_cut = (space_over(problem, loose, p) for p in (PLAIN, CUT, PLAIN, CUT))
+    waiting = grown(plain, 4)
+    adopted = fresh_cut.adopted(waiting, hopeless(fresh_cut.begin().open), plain)
+    assert adopted.variables.shape[1] > waiting.variables.shape[1]
+    torch.testing.assert_close(worth(fresh_cut, adopted), worth(plain, waiting), rtol=1e-5, atol=1e-5)
+    waiting = grown(cut, 4)
+    adopted = fresh_plain.adopted(waiting, hopeless(fresh_plain.begin().open), cut)
+    weights, kinks = cut.root.rows.c.shape[1], cut.root.kinks
+    width = cut.schedule.widths[0]
+    expected = [*range(2 * kinks), *range(width - weights, width)]
+    assert torch.equal(adopted.variables, waiting.variables[:, expected])
+
+
+def test_where_variables_make_no_sense_everything_begins_anew() -> None:
+    problem = unsafe(CASES[0])
+    loose = regions_of(problem)
+    before, after = (space_over(problem, loose, replace(PLAIN, ladder=Ladder((BIG_M,)))) for _ in range(2))
+    waiting = grown(before, 1)
+    assert len(waiting)
+    begun = hopeless(after.begin().open)
+    assert after.adopted(waiting, begun, before) is begun
+
+
+# ---------------------------------------------------------------- parts that move
+
+
+def test_a_part_that_moves_keeps_its_counts_and_its_doubts() -> None:
+    problem = unsafe(CASES[0])
+    loose = regions_of(problem)
+    before = space_over(problem, loose, PLAIN)
+    part = Part.whole(before, 2**30)
+    for _ in range(5):
+        part.expand()
+    domains, batches = part.progress().domains, part.progress().counts.batches
+    part.doubt, part._undecided = "doubt", -7.0  # type: ignore[assignment]
+    after = space_over(problem, sharper(problem, loose), PLAIN)
+    there = part.moved(after, lambda waiting, begun: after.adopted(waiting, hopeless(begun), before))
+    assert there.progress().domains == domains + 2
+    assert there.progress().counts.batches == batches + 1
+    assert (there.doubt, there.progress().lower) == ("doubt", -7.0)
+    assert 0 < there.open <= part.open
+    assert there.space is after
+
+
+def test_a_part_that_begins_anew() -> None:
+    """What was doubtful before stays so: nobody knows to which of the domains it belongs."""
+    problem = unsafe(CASES[0])
+    loose = regions_of(problem)
+    part = Part.whole(space_over(problem, loose, PLAIN), 2**30)
+    part.expand()
+    part.doubt, part._undecided = Reason.NUMERICS, -1e9
+    there = part.moved(space_over(problem, loose, PLAIN), lambda waiting, begun: begun)
+    assert (there.open, there.doubt) == (2, Reason.NUMERICS)
+    assert there.progress().left == 1.0
+    assert there.progress().lower == -1e9
+
+
+def test_a_new_root_that_decides_everything_needs_no_domains() -> None:
+    """|x - 0.25| <= 0.1 on [-1, 1], with bounds that leave no kink at all: the leaf alone has the word."""
+    problem = instances.problem(wedge(), UNIT, [(0, [instances.row({0: 1}, "0.1")])])
+    region = regions_of(problem)[0]
+    part = Part.whole(space_over(problem, [region], PLAIN), 2**30)
+    assert part.open == 1
+    stable = replace(region, l_hat=(torch.zeros_like(region.l_hat[0]),))
+    there = part.moved(space_over(problem, [stable], PLAIN), lambda waiting, begun: pytest.fail("nothing to adopt"))
+    assert (there.open, there.doubt) == (0, Reason.NUMERICS)  # nobody confirms the leaf's point
+
+
+# ---------------------------------------------------------------- whole searches
+
+
+@dataclass
+class Seen:
+    """How often domains were taken over, how many, and how many kinks there were before and after."""
+
+    patient: bool = True
+    domains: int = 0
+    times: int = 0
+    before: int = 0
+    after: int = 0
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """A patient one lets the search go on with all domains that can be taken over."""
+    found, usual = Seen(), SignSpace.adopted
+
+    def watching(self: SignSpace, domains: SignDomains, begun: SignDomains, before: SignSpace) -> SignDomains:
+        out = usual(self, domains, hopeless(begun) if found.patient else begun, before)
+        found.times += 1
+        found.domains += int(torch.isin(out.number, domains.number).sum())
+        found.before, found.after = before.root.kinks, self.root.kinks
+        return out
+
+    monkeypatch.setattr(SignSpace, "adopted", watching)
+    return found
+
+
+@pytest.fixture
+def after_batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets searches ask for sharper bounds after so many batches."""
+
+    def patch(batches: int) -> None:
+        def ready(self: Sharpener, progress: Progress) -> bool:
+            return progress.counts.batches >= batches
+
+        monkeypatch.setattr(Sharpener, "ready", ready)
+
+    return patch
+
+
+def decide(case: Case, margins: Sequence[float], policy: Policy, cores: int = 1) -> Outcome:
+    problem = case.problem(margins)
+    whole = ProblemSearch(
+        policy,
+        Limits(max_domains=20000),
+        LOOSE,
+        sharpening=Sharpening(SHARP, after=0.0, little=0.0),
+        splitting=Splitting.RELUS,
+        cores=cores,
+    )
+    outcome = whole.run(problem, unbounded(problem), instances.arena(problem), Clock.begin(120), ignore)
+    if outcome.witness is not None:
+        low, high = case.boxes[case.claims[outcome.witness.clause].box]
+        instances.check(problem, outcome.witness, low.tolist(), high.tolist())
+    return outcome
+
+
+MEETINGS = [
+    (("dense", (2, 1), False, 1, 7), "slopes", 1, 1, True),
+    (("dense", (2, 1), False, 1, 7), "slopes", 2, 9, False),
+    (("conv", (2,), False, 1, 0), "tightened", 1, 2, True),
+    (("dense", (2, 1, 1, 2), False, 2, 9), "two tiers", 2, 4, True),
+    (("residual", (1, 2, 2, 1), True, 2, 4), "cuts", 1, 5, True),
+    (("residual", (1, 2, 2, 1), True, 2, 2), "two tiers", 1, 1, False),
+    (("residual", (2,), False, 1, 7), "two tiers", 2, 6, True),
+    (("residual", (2,), False, 1, 2), "multipliers", 1, 1, True),
+]
+POLICIES = {
+    "slopes": PLAIN,
+    "cuts": CUT,
+    "two tiers": TWO,
+    "tightened": replace(PLAIN, tightening=AfterSplit()),
+    "multipliers": replace(PLAIN, ladder=Ladder((BIG_M,))),
+}
+
+
+@pytest.mark.parametrize(("which", "policy", "cores", "batches", "patient"), MEETINGS)
+def test_verdicts_are_exact(
+    which: Which,
+    policy: str,
+    cores: int,
+    batches: int,
+    patient: bool,
+    seen: Seen,
+    after_batches: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("verifier.search.engine.WORTHWHILE", 1)
+    after_batches(batches)
+    seen.patient = patient
+    case, safe = made(which), [GAP] * len(which[1])
+    with watched() as forks:
+        outcome = decide(case, safe, POLICIES[policy], cores)
+        assert (outcome.witness, outcome.reason, outcome.progress.lower) == (None, None, math.inf)
+        assert seen.times == 1
+        assert seen.after < seen.before
+        assert bool(forks.pairs) == (cores > 1)
+        assert bool(seen.domains) == (policy != "multipliers") or not patient
+        found = decide(case, [*safe[:-1], -GAP], POLICIES[policy], cores)
+    assert found.witness is not None
+    assert (found.witness.clause, found.reason) == (len(safe) - 1, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("family", ["dense", "conv", "residual"])
+def test_verdicts_are_exact_on_many(
+    family: str,
+    policy: str,
+    batches: int,
+    seen: Seen,
+    after_batches: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("verifier.search.engine.WORTHWHILE", 1)
+    after_batches(batches)
+    for seed in range(40, 44):
+        seen.patient = seed < 42
+        case = random_case(family, seed, (2, 1, 3), seed % 2 == 0, 1 + seed % 2)
+        outcome = decide(case, [GAP] * 3, POLICIES[policy], 1 + seed % 3)
+        assert (outcome.witness, outcome.reason) == (None, None)
+        assert decide(case, [GAP, -GAP, GAP], POLICIES[policy], 1 + seed % 3).witness is not None
+
+
+@pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
+def test_a_search_that_ends_before_the_second_core_needs_no_bounds(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answer, "now", lambda self: None)
+    with watched() as forks:
+        outcome = decide(made(("dense", (2, 1), False, 1, 1)), [GAP, GAP], PLAIN, 2)
+        assert forks.pairs
+    assert (outcome.witness, outcome.reason, seen.times) == (None, None, 0)
+
+
+@pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
+def test_a_second_core_that_is_done_at_once(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Answer.now
+
+    def patient(self: Answer[object]) -> object:
+        while (found := usual(self)) is None:
+            self.nap()
+        return found
+
+    monkeypatch.setattr(Answer, "now", patient)
+    with watched() as forks:
+        outcome = decide(made(("dense", (2, 1), False, 1, 7)), [GAP, GAP], PLAIN, 2)
+        assert forks.pairs
+    assert (outcome.witness, outcome.reason, seen.times) == (None, None, 1)
+
+
+def test_limits_count_both_searches(after_batches: Callable[[int], None]) -> None:
+    after_batches(3)
+    problem = made(CASES[0]).problem([GAP, GAP])
+    whole = ProblemSearch(PLAIN, Limits(max_batches=6), LOOSE, sharpening=Sharpening(SHARP), splitting=Splitting.RELUS)
+    heard: list[Progress] = []
+    whole.run(problem, unbounded(problem), instances.arena(problem), Clock.begin(120), heard.append)
+    assert heard[-1].counts.batches == 6
+    assert [p.domains for p in heard] == sorted(p.domains for p in heard)
+
+
+def test_ladders_begin_with_their_lowest_tier() -> None:
+    assert TWO.ladder.lowest() == Ladder(TWO.ladder.tiers[:1])
+    assert slopes(Ascent(1, Steps(0.1, 0.1)), Ascent(1, Steps(0.1, 0.1))).lowest().tiers[0].name == "alpha_crown"
