@@ -44,7 +44,8 @@ class Fork:
     def start(cls, work: Callable[[Send], object]) -> Fork:
         """Runs `work` in a fork.  What it sends, and last what it returns, arrives here as messages.
 
-        Require: `forkable()`; what is sent can be pickled.  The fork dies with its parent.
+        Require: `forkable()`; what is sent can be pickled.  The fork dies with its parent.  Raises MemoryError if there
+        is no room for another process.
         """
         inbox, outbox = Pipe(duplex=False)
         parent, usual = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -53,6 +54,8 @@ class Fork:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn if there are other threads
                 pid = os.fork()
+        except OSError as error:
+            raise MemoryError("no further process can be started") from error
         finally:
             if pid:  # a fork must not hear them before it is detached
                 signal.pthread_sigmask(signal.SIG_SETMASK, usual)
