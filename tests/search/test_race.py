@@ -73,7 +73,7 @@ def test_a_single_search_keeps_its_reason() -> None:
 def test_the_faster_search_gets_more_time() -> None:
     slow, fast = runner(None, left=0.999), runner(None, left=0.5)
     heard: list[Progress] = []
-    outcome = race([slow, fast], Until(Clock.begin(1.0)), heard.append)
+    outcome = race([slow, fast], Until(Clock.begin(0.7)), heard.append)
     assert outcome.reason is Reason.TIMEOUT
     spent = [p.left for p in heard]
     assert sum(left < 0.4 for left in spent) > 2 * sum(left > 0.4 for left in spent)
