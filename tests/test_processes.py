@@ -268,6 +268,7 @@ def test_a_fork_dies_with_its_parent(root: Path) -> None:
 def test_an_interrupt_from_the_terminal_is_for_the_parent(root: Path) -> None:
     """The group gets it; the parent handles it, and its fork works on until the parent ends it."""
     body = """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started us may have ignored it
     fork = Fork.start(lambda send: (send("ready"), time.sleep(600)))
     while not fork.messages():
         wait_for([fork], 1.0)
