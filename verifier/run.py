@@ -31,7 +31,7 @@ from verifier.network.merge import merged
 from verifier.network.module import ModuleModel
 from verifier.network.network import Network
 from verifier.network.onnx import OnnxModel, load_onnx
-from verifier.processes import Answer, Send, cores, forkable
+from verifier.processes import Answer, cores, forkable
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, property_of_arrays
 from verifier.property.canonical import ClauseRows, Problem, canonicalise
 from verifier.property.property import Property
@@ -203,11 +203,7 @@ def _first_look(
         with ledger.phase("root"):
             return None, _bound(task, problem, ledger)
 
-    def attack(send: Send) -> Counterexample | None:
-        with one_thread():
-            return _falsify(task, arena, ledger.clock)
-
-    with Answer[Counterexample | None](attack) as beside:
+    with Answer(lambda send: _falsify(task, arena, ledger.clock)) as beside:
         with ledger.phase("root"):
             found = _bound(task, problem, ledger, needless=lambda: beside.now() is not None)
         if found.closed:

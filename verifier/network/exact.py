@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from verifier.operators import Dense, Diagonal, LinearMap, Select, Sparse
+from verifier.operators.sparse import taken_rows
 from verifier.shapes import Bool, Float64, Int, Tensor
 
 FLOAT = torch.finfo(torch.float64)
@@ -37,10 +38,15 @@ class Entries:
         return cls(index, index, torch.ones(n, dtype=torch.float64), (n, n))
 
     @classmethod
+    def of(cls, weight: Float64[Tensor, "m k"]) -> Entries:
+        """The entries of a matrix."""
+        rows, columns = torch.nonzero(weight, as_tuple=True)
+        return cls(rows, columns, weight[rows, columns], (weight.shape[0], weight.shape[1]))
+
+    @classmethod
     def column(cls, values: Float64[Tensor, " n"]) -> Entries:
         """A matrix of one column."""
-        rows = torch.nonzero(values).flatten()
-        return cls(rows, torch.zeros_like(rows), values[rows], (len(values), 1))
+        return cls.of(values.unsqueeze(1))
 
     def dense(self) -> Float64[Tensor, "m k"]:
         """The whole matrix."""
@@ -65,9 +71,9 @@ class Entries:
         )
 
     def taken(self, index: Int[Tensor, " r"]) -> Entries:
-        """Some rows, in any order."""
-        found = Sparse(self.rows, self.columns, self.values, self.shape).taken(index)
-        return Entries(found.rows, found.columns, found.values, found.shape)
+        """Some rows, in any order, also repeatedly; -1 stands for a row of zeros."""
+        rows, entries = taken_rows(self.rows, self.shape[0], index)
+        return Entries(rows, self.columns[entries], self.values[entries], (len(index), self.shape[1]))
 
     def places(self, kept: Bool[Tensor, " n_in"]) -> Entries:
         """Some columns.  Require: all others are zero."""

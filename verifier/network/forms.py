@@ -30,7 +30,7 @@ def entries_of(linear: LinearMap) -> Entries | None:
     if isinstance(linear, Conv):
         return _unrolled(linear)
     if isinstance(linear, Dense):
-        return None if linear.repeats > 1 else entries_of(Sparse.of(linear.weight))
+        return None if linear.repeats > 1 else Entries.of(linear.weight)
     if isinstance(linear, Diagonal):
         index = torch.arange(linear.n_in)
         return Entries(index, index, linear.scale, (linear.n_out, linear.n_in)).nonzero()

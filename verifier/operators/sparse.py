@@ -113,13 +113,7 @@ class Sparse(LinearMap):
 
     def taken(self, index: Int[Tensor, " r"]) -> Sparse:
         """Some rows, in any order, also repeatedly; -1 stands for a row of zeros."""
-        counts = torch.bincount(self.rows, minlength=self.n_out)
-        starts = counts.cumsum(0) - counts
-        lengths = torch.where(index >= 0, counts[index.clamp(min=0)], 0)
-        rows = torch.arange(len(index), device=index.device).repeat_interleave(lengths)
-        first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
-        entries = starts[index.clamp(min=0)].repeat_interleave(lengths)
-        entries = entries + torch.arange(len(rows), device=index.device) - first
+        rows, entries = taken_rows(self.rows, self.n_out, index)
         return Sparse(rows, self.columns[entries], self.values[entries], (len(index), self.n_in), self.roundings)
 
     def dense(self) -> Float[Tensor, "m k"]:
@@ -129,6 +123,22 @@ class Sparse(LinearMap):
     def describe(self) -> str:
         share = self.parameters / max(1, self.n_in * self.n_out)
         return f"sparse {self.n_in}->{self.n_out} ({100 * share:.2g} %)"
+
+
+def taken_rows(
+    rows: Int[Tensor, " e"], n_out: int, index: Int[Tensor, " r"]
+) -> tuple[Int[Tensor, " f"], Int[Tensor, " f"]]:
+    """Which entries the rows of `index` have, given the sorted rows of all entries, and in which of them each lies.
+
+    Rows may come in any order, also repeatedly; -1 stands for a row of zeros.
+    """
+    counts = torch.bincount(rows, minlength=n_out)
+    starts = counts.cumsum(0) - counts
+    lengths = torch.where(index >= 0, counts[index.clamp(min=0)], 0)
+    places = torch.arange(len(index), device=index.device).repeat_interleave(lengths)
+    first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    entries = starts[index.clamp(min=0)].repeat_interleave(lengths)
+    return places, entries + torch.arange(len(places), device=index.device) - first
 
 
 def worth_it(nonzero: int, shape: tuple[int, int]) -> bool:

@@ -132,13 +132,9 @@ def _pursue(part: Part[DomainsT], limits: Limits, cores: Cores | None) -> Hunt:
 
 def _errand(part: Part[DomainsT], cores: Cores | None, send: Send) -> Outcome:
     """What a fork does with its part; the process that sent it out keeps the limits and the time."""
-    running = _pursue(part, Limits(), cores)
-    while True:
-        try:
-            send(next(running))
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
+    _, outcome = advance(_pursue(part, Limits(), cores), Until(), send)
+    assert outcome is not None, "there is no deadline"
+    return outcome
 
 
 def advance(running: Hunt, until: Until, report: Report) -> tuple[Progress, Outcome | None]:
