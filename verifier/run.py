@@ -26,7 +26,7 @@ from verifier.errors import InputError
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.presets import quick, thorough
-from verifier.network.checks import check_against
+from verifier.network.checks import check_against, faithful_network
 from verifier.network.merge import merged
 from verifier.network.module import ModuleModel
 from verifier.network.network import Network
@@ -126,8 +126,9 @@ def bounds(
     if method not in {m.value for m in Intermediate}:
         raise InputError(f"method '{method}' is unknown; there are {', '.join(m.value for m in Intermediate)}")
     instance = loader(network, prop, (lower, upper), ())()
-    net, box = instance.model.network(), instance.property.boxes
-    check_against(instance.model, net, box.lower[0], box.upper[0])
+    box = instance.property.boxes
+    net = faithful_network(instance.model, (box.lower, box.upper))
+    check_against(instance.model, net, (box.lower, box.upper))
     whole = replace(net, groups=net.layers, output=net.output)
     region = RootBounds(Intermediate(method)).region(
         whole, torch.from_numpy(box.lower), torch.from_numpy(box.upper), Until()
@@ -382,10 +383,10 @@ def load_problem(
     ledger.network_sha256, ledger.property_sha256 = model.sha256, instance.property_sha256
     for warning in prop.warnings:
         log.warning("%s", warning)
-    problem = canonicalise(rewrite(model.network()), prop)
-    boxes = prop.boxes
-    if len(boxes):
-        check_against(model, problem.network, boxes.lower[0], boxes.upper[0], task.seed)
+    boxes = prop.boxes.lower, prop.boxes.upper
+    problem = canonicalise(rewrite(faithful_network(model, boxes)), prop)
+    if len(prop.boxes):
+        check_against(model, problem.network, boxes, task.seed)
     return problem, model
 
 

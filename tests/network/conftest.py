@@ -57,7 +57,7 @@ def agree() -> Callable[..., Network]:
     def check(model: OnnxModel, tolerance: float = 2e-6) -> Network:
         network = model.network()
         ends = np.full(network.n_in, 2.0)
-        assert check_against(model, network, -ends, ends, seed=1, count=12) <= tolerance
+        assert check_against(model, network, (-ends, ends), seed=1, count=12) <= tolerance
         return network
 
     return check

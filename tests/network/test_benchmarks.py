@@ -62,7 +62,7 @@ def test_family(family, benchmarks):
         model = load_onnx(path)
         network = model.network()
         lower, upper = box_of(benchmarks / family, path, network.n_in)
-        check_against(model, network, lower, upper, seed=0, count=6)
+        check_against(model, network, (lower, upper), seed=0, count=6)
 
 
 def test_every_family_is_listed(benchmarks):

@@ -87,7 +87,7 @@ def test_module(name):
     model = ModuleModel(module, shape)
     network = model.network()
     ends = np.full(network.n_in, 2.0)
-    assert check_against(model, network, -ends, ends, count=12) <= 2e-6
+    assert check_against(model, network, (-ends, ends), count=12) <= 2e-6
     assert model.n_in == network.n_in
     assert model.n_out == network.n_out
 

@@ -48,7 +48,7 @@ def agrees(path, tolerance=2e-6):
     model = load_onnx(path)
     ends = np.ones(model.n_in)
     network = model.network()
-    assert check_against(model, network, -ends, ends) <= tolerance
+    assert check_against(model, network, (-ends, ends)) <= tolerance
     return network
 
 
@@ -332,7 +332,7 @@ def outcome(path):
     """
     try:
         model = load_onnx(path)
-        check_against(model, model.network(), np.zeros(model.n_in), np.ones(model.n_in))
+        check_against(model, model.network(), (np.zeros(model.n_in), np.ones(model.n_in)))
     except (InputError, SoundnessError) as error:
         return str(error)
     return ""

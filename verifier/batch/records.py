@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from verifier.batch.instances import Files, Instance, Names
 from verifier.config import Config
 from verifier.errors import InputError
+from verifier.network.identity import digest_of
 from verifier.result.result import Setting
 from verifier.result.verdict import Verdict
 
@@ -112,8 +114,8 @@ def line_of(instance: Instance, terms: Terms, reply: Reply) -> bytes:
     """The line of an instance, without its end."""
     data = json.loads(reply.result)
     # A run that failed early has not come so far as to hash its files; a later batch must see whether they changed.
-    for name, path in (("network_sha256", instance.network), ("property_sha256", instance.prop)):
-        data[name] = data.get(name) or digest(path)
+    data["network_sha256"] = data.get("network_sha256") or network_digest(instance.network)
+    data["property_sha256"] = data.get("property_sha256") or file_digest(instance.prop)
     data |= {
         "category": instance.category,
         "onnx": instance.onnx,
@@ -166,10 +168,17 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise InputError(f"the results cannot be read: {error.strerror or error}", path) from error
 
 
-def digest(path: str) -> str | None:
+def network_digest(path: str) -> str | None:
+    """SHA-256 of a network with all files that belong to it; None if it cannot be read."""
+    try:
+        return digest_of(path, Path(path).read_bytes())
+    except OSError:
+        return None
+
+
+def file_digest(path: str) -> str | None:
     """SHA-256 of a file as it lies there; None if it cannot be read."""
     try:
-        with open(path, "rb") as stream:
-            return hashlib.sha256(stream.read()).hexdigest()
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
         return None

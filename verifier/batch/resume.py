@@ -16,7 +16,7 @@ from typing import Any
 
 import verifier
 from verifier.batch.instances import Instance
-from verifier.batch.records import Record, Terms, digest
+from verifier.batch.records import Record, Terms, file_digest, network_digest
 from verifier.batch.store import Key, Store
 from verifier.errors import InputError
 from verifier.result.result import finite
@@ -32,13 +32,16 @@ class Remainder:
 
 def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Remainder:
     """Raises InputError if a result in the store answers another question."""
-    hashed = functools.cache(digest)  # many instances share a network
+    of_network, of_property = functools.cache(network_digest), functools.cache(file_digest)  # many share a network
     todo, outdated = [], []
     for instance in instances:
         record = store.records.get((instance.category, instance.files))
         if record is None:
             todo.append(instance)
-        elif (record.network_sha256, record.property_sha256) != tuple(map(hashed, instance.files)):
+        elif (record.network_sha256, record.property_sha256) != (
+            of_network(instance.network),
+            of_property(instance.prop),
+        ):
             todo.append(instance)
             outdated.append(record.key)
         elif difference := _difference(record, instance, terms):

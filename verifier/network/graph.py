@@ -22,10 +22,39 @@ OPSET = 17
 """Every graph is written in this opset: onnx2torch knows all operators of it that we use."""
 
 
+class Names:
+    """Names of our own for the values of a file: v1, v2, ...
+
+    No name of the file is kept, so none that rewriting invents can meet one of them.
+    """
+
+    def __init__(self) -> None:
+        self._ours: dict[str, str] = {}
+        self._theirs: dict[str, str] = {}
+        self._count = 0
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+    def ours(self, theirs: str) -> str:
+        """Our name for a value of the file; the empty name stands for no value and stays."""
+        if theirs and theirs not in self._ours:
+            self._ours[theirs] = self.fresh()
+            self._theirs[self._ours[theirs]] = theirs
+        return self._ours.get(theirs, "")
+
+    def theirs(self, ours: str) -> str:
+        """What the file calls a value, for messages."""
+        return self._theirs.get(ours, ours)
+
+
 @dataclass(eq=False)
 class Graph:
     """A graph that is being rewritten.  Nodes are in topological order; `labels` remembers what they were
     called.
+
+    `exact` holds constants that the file's own precision would round, in float64, where they are exact.
     """
 
     input: str
@@ -35,13 +64,14 @@ class Graph:
     opset: int
     nodes: list[onnx.NodeProto]
     constants: dict[str, onnx.TensorProto]
+    names: Names = field(default_factory=Names)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    types: dict[str, int] = field(default_factory=dict)
+    exact: dict[str, Array] = field(default_factory=dict)
     labels: dict[str, tuple[str, str]] = field(default_factory=dict)
-    _fresh: int = 0
 
     def fresh(self) -> str:
-        self._fresh += 1
-        return f"strata:{self._fresh}"
+        return self.names.fresh()
 
     def add_constant(self, values: Array | Sequence[int]) -> str:
         array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=np.int64)
@@ -56,13 +86,16 @@ class Graph:
 
     def array(self, name: str) -> Array | None:
         """The value of a constant; None for everything else."""
+        if name in self.exact:
+            return self.exact[name]
         tensor = self.constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def shape(self, name: str, node: onnx.NodeProto) -> tuple[int, ...]:
         if name not in self.shapes:
             raise InputError(
-                f"the shape of '{name}' at node {describe(node)} cannot be found without running the network"
+                f"the shape of '{self.names.theirs(name)}' at node {describe(node)} "
+                "cannot be found without running the network"
             )
         return self.shapes[name]
 
@@ -128,7 +161,7 @@ def model_of(graph: Graph, opset: int, weights: bool = True) -> onnx.ModelProto:
             held = proto.initializer.add()
             held.CopyFrom(tensor)
             held.name = name
-    proto.output.append(helper.make_tensor_value_info(graph.output, graph.dtype, None))
+    proto.output.append(helper.make_empty_tensor_value_info(graph.output))
     known = {name for node in graph.nodes for name in node.output} - {graph.output} if weights else set()
     proto.value_info.extend(
         helper.make_tensor_value_info(name, graph.dtype, graph.shapes[name])

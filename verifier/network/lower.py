@@ -21,7 +21,7 @@ from torch import nn
 from verifier.errors import InputError, VerifierError
 from verifier.network import lower_affine, lower_moves, lower_pieces, lower_windows
 from verifier.network.expression import Expression, variable
-from verifier.network.lowering import Lowering, Traced
+from verifier.network.lowering import Lowering, Reading, Traced
 from verifier.network.network import Network
 from verifier.operators import Select
 from verifier.operators.base import flat_size
@@ -89,15 +89,23 @@ def _plain_name(func: Callable[..., Any]) -> tuple[str, bool]:
     return name.lstrip("_"), False
 
 
-def lower(module: nn.Module, input_shape: tuple[int, ...], labels: Mapping[str, tuple[str, str]]) -> Network:
+def lower(
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    labels: Mapping[str, tuple[str, str]],
+    reading: Reading | None = None,
+) -> Network:
     """The network that `module` computes on inputs of `input_shape` (batch axis included, as the module
-    expects it).
+    expects it).  By default its numbers are read as torch does: in the precision of its parameters.
 
     Requires a module in evaluation mode.  `labels` gives node name and operator type for the paths of
     submodules; those that are missing are named by their path and class.  Raises UnsupportedOperator for
     what is not piecewise linear.  The module is not changed.
     """
-    lowering = Lowering(_precision(module), dispatch)
+    if reading is None:
+        precision = _precision(module)
+        reading = Reading(precision, precision)
+    lowering = Lowering(reading, dispatch)
     hooks = [
         child.register_forward_pre_hook(_announce(lowering, labels.get(path, (path, type(child).__name__))))
         for path, child in module.named_modules()
@@ -125,7 +133,7 @@ def lower(module: nn.Module, input_shape: tuple[int, ...], labels: Mapping[str, 
     if value.is_constant:  # every layer reads something, be it with weight zero
         nothing = Select(torch.full((value.size,), -1), flat_size(input_shape))
         value = replace(value, terms={0: nothing})
-    return Network(input_shape, tuple(lowering.groups), lowering.affine("output", value))
+    return Network(input_shape, tuple(lowering.groups), lowering.affine("output", value), lowering.within)
 
 
 def _announce(lowering: Lowering, label: tuple[str, str]) -> Callable[[nn.Module, Any], None]:

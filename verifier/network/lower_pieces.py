@@ -24,7 +24,6 @@ from verifier.shapes import Float64, Int, Tensor
 
 _FAR = 2.0**20  # beyond this, u - (u - x) would lose digits of x
 _STEEP = 2.0**10
-_ABSENT = torch.finfo(torch.float32).max  # a bound that no float32 value exceeds
 
 
 def relu(low: Lowering, input: Any, inplace: bool = False) -> Expression:
@@ -89,7 +88,7 @@ def clip(low: Lowering, input: Any, min: Any = None, max: Any = None, inplace: b
 def _at_least(low: Lowering, value: Expression, bound: Expression) -> Expression:
     if not bound.is_constant:
         return maximum_of(low, value, bound)
-    if bool((bound.bias <= -_ABSENT).all()):
+    if low.is_absent(bound, -1):
         return value
     if bool((bound.bias <= 0).all()) and value.nonnegative:
         return value
@@ -99,7 +98,7 @@ def _at_least(low: Lowering, value: Expression, bound: Expression) -> Expression
 def _at_most(low: Lowering, value: Expression, bound: Expression) -> Expression:
     if not bound.is_constant:
         return minimum_of(low, value, bound)
-    if bool((bound.bias >= _ABSENT).all()):
+    if low.is_absent(bound, 1):
         return value
     return minimum_of(low, value, bound)
 

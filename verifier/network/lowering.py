@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -53,16 +55,36 @@ class Traced(torch.Tensor):
         return first.lowering.dispatch(first.lowering, func, args, kwargs)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How the numbers of a module are to be taken.
+
+    `precision` is the type of its activations, `scalars` the type to which its Python numbers are rounded.  Bounds
+    of Clip at the end of the precision's range are left out, unless `far_bounds` asks for them.
+    """
+
+    precision: torch.dtype
+    scalars: torch.dtype
+    far_bounds: bool = False
+
+    @property
+    def largest(self) -> float:
+        """A bound of Clip that is as large as that counts as none."""
+        return math.inf if self.far_bounds else torch.finfo(self.precision).max
+
+
 class Lowering:
     """One run of one module: the groups found so far, and the node that is being executed.
 
     `dispatch` decides what a torch function means for expressions; `node` is (name, operator type), for
-    messages.
+    messages; the groups are those of the module while no activation is larger than `within`.
     """
 
-    def __init__(self, dtype: torch.dtype, dispatch: Dispatch) -> None:
-        self.dtype = dtype
+    def __init__(self, reading: Reading, dispatch: Dispatch) -> None:
+        self.dtype = reading.precision
+        self.reading = reading
         self.dispatch = dispatch
+        self.within = math.inf
         self.groups: list[Affine] = []
         self.node: tuple[str, str] = ("input", "Input")
         self._known: dict[int, tuple[Expression, Expression]] = {}
@@ -90,9 +112,7 @@ class Lowering:
         return not isinstance(operand, Traced | Expression) or self.value(operand).is_constant
 
     def number(self, operand: Any) -> Float64[Tensor, "..."]:
-        """A constant operand in float64.  Python floats are first rounded to the model's precision, as torch
-        does.
-        """
+        """A constant operand in float64.  Python numbers are first rounded as `reading` says."""
         if isinstance(operand, Traced | Expression):
             expression = self.value(operand)
             if expression.is_constant:
@@ -101,10 +121,17 @@ class Lowering:
         if isinstance(operand, torch.Tensor):
             found = operand.detach().to(dtype=torch.float64, device="cpu")
         else:
-            found = torch.tensor(operand, dtype=self.dtype).to(torch.float64)
+            found = torch.tensor(operand, dtype=self.reading.scalars).to(torch.float64)
         if bool(torch.isnan(found).any()):
             raise InputError(f"node '{self.node[0]}' of type {self.node[1]} uses a constant that is not a number")
         return found
+
+    def is_absent(self, bound: Expression, sign: int) -> bool:
+        """Whether a constant bound above (sign 1) or below (-1) is one that no activation reaches."""
+        far = bool((sign * bound.bias >= self.reading.largest).all())
+        if far and not bool(torch.isinf(bound.bias).all()):
+            self.within = self.reading.largest
+        return far
 
     def refuse(self, why: str) -> NoReturn:
         node, op_type = self.node

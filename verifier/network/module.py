@@ -13,6 +13,7 @@ from torch import nn
 
 from verifier.errors import InputError
 from verifier.network.lower import lower
+from verifier.network.lowering import Reading
 from verifier.network.network import Network
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -31,6 +32,7 @@ class ModuleModel:
         self.input_shape = tuple(int(n) for n in input_shape)
         self._module = copy.deepcopy(module).cpu().eval().requires_grad_(False)
         self.sha256 = _digest(self._module)
+        self.dtype = np.dtype(np.float64 if self._precision() == torch.float64 else np.float32)
         self._output_shape: tuple[int, ...] | None = None
         for name, tensor in self._module.state_dict().items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
@@ -54,7 +56,7 @@ class ModuleModel:
         """Outputs [..., n_y] at x [n_x] or [B, n_x], by the module itself in its own precision, point by
         point.
         """
-        points = torch.from_numpy(np.asarray(x, dtype=np.float32))
+        points = torch.from_numpy(np.asarray(x, dtype=self.dtype))
         if points.shape[-1:] != (self.n_in,) or points.dim() > 2:
             raise InputError(f"the module takes {self.n_in} inputs, not an array of shape {tuple(points.shape)}")
         if points.dim() == 1:
@@ -62,14 +64,17 @@ class ModuleModel:
         rows = [self._call(point.reshape(self.input_shape)).reshape(-1).numpy() for point in points]
         return np.stack(rows) if rows else np.zeros((0, self.n_out), np.float32)
 
-    def network(self) -> Network:
-        return lower(self._module, self.input_shape, {})
+    def network(self, far_bounds: bool = False) -> Network:
+        precision = self._precision()
+        return lower(self._module, self.input_shape, {}, Reading(precision, precision, far_bounds))
+
+    def _precision(self) -> torch.dtype:
+        return next((p.dtype for p in self._module.parameters() if p.is_floating_point()), torch.float32)
 
     def _call(self, x: torch.Tensor) -> torch.Tensor:
-        dtype = next((p.dtype for p in self._module.parameters() if p.is_floating_point()), torch.float32)
         try:
             with torch.no_grad():
-                found = self._module(x.to(dtype))
+                found = self._module(x.to(self._precision()))
         except Exception as error:  # foreign code may raise anything
             reason = " ".join(str(error).split())[:300]
             raise InputError(f"the module cannot be run on an input of shape {self.input_shape}: {reason}") from error

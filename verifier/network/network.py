@@ -10,6 +10,7 @@ parts of a run that only search.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -72,11 +73,16 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """ReLU groups 1..K in topological order (`groups[k - 1]` is group k), and the output layer."""
+    """ReLU groups 1..K in topological order (`groups[k - 1]` is group k), and the output layer.
+
+    It is what the file defines while no activation is larger than `within` (bounds of Clip at the end of the range of
+    floats are left out).
+    """
 
     input_shape: tuple[int, ...]
     groups: tuple[Affine, ...]
     output: Affine
+    within: float = math.inf
 
     def __post_init__(self) -> None:
         sizes = [self.n_in, *(group.size for group in self.groups)]
@@ -118,6 +124,17 @@ class Network:
             for source, _ in layer.terms:
                 last[source] = k
         return tuple(last)
+
+    def reach(self, radius: Float[Tensor, "*batch n0"]) -> Float[Tensor, " *batch"]:
+        """No activation is larger than that in absolute value where |x| <= radius.  Crude, but quickly found."""
+        sizes, most = [radius], radius.amax(dim=-1)
+        for layer in self.layers:
+            total = layer.bias.abs() + layer.bias_error
+            for source, term in layer.terms:
+                total = total + term.magnitude(sizes[source])
+            sizes.append(total.expand(*radius.shape[:-1], layer.size))
+            most = torch.maximum(most, sizes[-1].amax(dim=-1))
+        return most * 1.001  # more than all roundings together
 
     def forward(self, x: Float[Tensor, "*batch n0"]) -> Float[Tensor, "*batch n_y"]:
         """The network's output; values are dropped as soon as no later layer reads them."""

@@ -15,8 +15,11 @@ from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
 
 from verifier.errors import InputError, VerifierError
 from verifier.network.fold import fold
-from verifier.network.graph import OPSET, Graph, describe, label, live_nodes, model_of, unsupported
+from verifier.network.graph import OPSET, Graph, Names, describe, label, live_nodes, model_of, unsupported
 from verifier.network.rewrite import REWRITERS
+
+_BUILT_IN = ("ai.onnx", "com.microsoft", "com.ms.", "org.pytorch.aten")
+"""Beginnings of domains that have operators of their own."""
 
 _OLDEST = 7  # before it, broadcasting and most attributes were different
 
@@ -43,7 +46,7 @@ def normalise(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Normalise
     graph.nodes = live_nodes(graph.nodes, graph.output)
     _rewrite(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
-    _widen_constants(graph)
+    _write_constants(graph)
     labels = {}
     for i, node in enumerate(graph.nodes):
         labels[f"n{i}"] = graph.labels[node.name]
@@ -60,6 +63,13 @@ def default_opset(model: onnx.ModelProto) -> int:
 
 def _modern(model: onnx.ModelProto) -> onnx.ModelProto:
     """Local functions inlined; the oldest operator sets lifted by onnx's own converter."""
+    for function in model.functions:
+        # onnxruntime prefers its own operator to a function of the same name, and the inliner the function.
+        if function.domain.startswith(_BUILT_IN) or not function.domain.strip():
+            where = f"'{function.domain}'" if function.domain else "of ONNX itself"
+            raise InputError(
+                f"the file defines a function '{function.name}' in the domain {where}, which has operators"
+            )
     try:
         if model.functions:
             model = inliner.inline_local_functions(model)
@@ -74,23 +84,28 @@ def _modern(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _working_copy(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Graph:
-    proto = model.graph
-    constants = {tensor.name: tensor for tensor in proto.initializer}
-    (source,) = (value for value in proto.input if value.name not in constants)
+    """The graph with all values renamed; every node carries the name that messages call it by."""
+    proto, names = model.graph, Names()
+    given = {tensor.name for tensor in proto.initializer}
+    (source,) = (value for value in proto.input if value.name not in given)
     (target,) = proto.output
     nodes = []
     for node in proto.node:
         copied = onnx.NodeProto()
         copied.CopyFrom(node)
+        copied.name = label(node)[0]
+        copied.input[:] = [names.ours(name) for name in node.input]
+        copied.output[:] = [names.ours(name) for name in node.output]
         nodes.append(copied)
     return Graph(
-        input=source.name,
+        input=names.ours(source.name),
         input_shape=input_shape,
-        output=target.name,
+        output=names.ours(target.name),
         dtype=source.type.tensor_type.elem_type,
         opset=default_opset(model),
         nodes=nodes,
-        constants=constants,
+        constants={names.ours(tensor.name): tensor for tensor in proto.initializer},
+        names=names,
     )
 
 
@@ -121,15 +136,17 @@ def _rewrite(graph: Graph) -> None:
     if final != graph.output or final not in produced:
         # The output is the input, a constant or shared with another name: give it a node of its own.
         last = helper.make_node("Identity", [final], [graph.fresh()], name=f"{len(graph.labels)}")
-        graph.labels[last.name] = (graph.output, "Identity")
+        graph.labels[last.name] = (graph.names.theirs(graph.output), "Identity")
         graph.output = last.output[0]
         written.append(last)
     graph.nodes = written
 
 
-def _widen_constants(graph: Graph) -> None:
-    """Half-precision constants as float32, which holds them exactly: numpy and torch share no bfloat16."""
+def _write_constants(graph: Graph) -> None:
+    """Constants as torch can hold them exactly: what is known in float64 in float64, half precision as float32."""
     for name, tensor in graph.constants.items():
-        if tensor.data_type in {TensorProto.FLOAT16, TensorProto.BFLOAT16}:
+        if name in graph.exact:
+            graph.constants[name] = numpy_helper.from_array(graph.exact[name], name)
+        elif tensor.data_type in {TensorProto.FLOAT16, TensorProto.BFLOAT16}:
             values = numpy_helper.to_array(tensor).astype(np.float32)
             graph.constants[name] = numpy_helper.from_array(values, name)

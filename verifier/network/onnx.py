@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import math
 import zlib
 from os import PathLike
@@ -12,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+import torch
 
 from verifier.errors import InputError
 from verifier.network.convert import to_graph_module
 from verifier.network.fold import quiet_session
+from verifier.network.identity import digest_of, unpacked
 from verifier.network.lower import lower
+from verifier.network.lowering import Reading
 from verifier.network.network import Network
 from verifier.network.normalise import default_opset, normalise
 from verifier.network.validate import (
@@ -31,6 +32,8 @@ from verifier.network.validate import (
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_LARGEST_MESSAGE = 2**31 - 2**20  # protobuf writes no more bytes than that
 
 
 class OnnxModel:
@@ -94,12 +97,18 @@ class OnnxModel:
         rows = [self._call(point.reshape(self.input_shape)).reshape(-1) for point in points]
         return np.stack(rows) if rows else np.zeros((0, self.n_out), self.dtype)
 
-    def network(self) -> Network:
-        """Normalise, convert, lower.  Raises UnsupportedOperator or InputError, naming this file."""
+    def network(self, far_bounds: bool = False) -> Network:
+        """Normalise, convert, lower (`far_bounds` as in `Reading`).
+
+        Raises UnsupportedOperator or InputError, naming this file.
+        """
         try:
             self.session()  # onnxruntime validates the file first: what it refuses needs no further reading
             normal = normalise(self.proto, self.input_shape)
-            return lower(to_graph_module(normal.model), self.input_shape, normal.labels)
+            precision = torch.float64 if self.dtype == np.float64 else torch.float32
+            # Numbers that onnx2torch takes out of tensors and attributes are exact as Python floats.
+            reading = Reading(precision, torch.float64, far_bounds)
+            return lower(to_graph_module(normal.model), self.input_shape, normal.labels, reading)
         except InputError as error:
             raise error.located(self.path)  # noqa: B904 (the same error, with its file)
 
@@ -112,12 +121,16 @@ class OnnxModel:
         return self._session
 
     def _source(self) -> bytes | str:
-        """What onnxruntime loads: the bytes; weights in other files are found from the path or taken
-        along.
+        """What onnxruntime loads: the bytes that were read here, weights of other files included.
+
+        Only a model that is too large for that is read again from its path.
         """
         if not self._external:
             return self._data
-        return str(self.path) if self.path.suffix != ".gz" else self.proto.SerializeToString()
+        if self.path.suffix != ".gz" and self.proto.ByteSize() >= _LARGEST_MESSAGE:
+            return str(self.path)
+        whole: bytes = self.proto.SerializeToString()
+        return whole
 
     def _call(self, x: Array) -> Array:
         try:
@@ -151,16 +164,16 @@ def load_onnx(path: str | PathLike[str], threads: int = 1) -> OnnxModel:
     """Read a network from `path`, or from `path.gz` if there is no such file.
 
     Raises InputError with one sentence for whatever is wrong with it.  `sha256` is that of the file as it
-    lies there.
+    lies there, together with the files that hold its weights if there are any.
     """
     found = _existing(Path(path))
     try:
         raw = found.read_bytes()
-        data = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        data = unpacked(raw)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"cannot be read: {short(error)}", found) from error
     try:
-        return OnnxModel(found, data, hashlib.sha256(raw).hexdigest(), threads)
+        return OnnxModel(found, data, digest_of(found, raw), threads)
     except InputError as error:
         raise error.located(found)  # noqa: B904 (the same error, with its file)
 

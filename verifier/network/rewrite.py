@@ -16,12 +16,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from verifier.network.constants import exact_product
 from verifier.network.graph import Array, Graph, attributes
 from verifier.network.rewrite_windows import WINDOWS
 
 Rewriter = Callable[[Graph, onnx.NodeProto], "list[onnx.NodeProto] | str"]
 
 make = helper.make_node
+
+_TO_THE_END = (2**31 - 1, 2**63 - 1)
 
 
 def as_it_is(*kept: str) -> Rewriter:
@@ -59,13 +62,13 @@ def dropout(graph: Graph, node: onnx.NodeProto) -> str:
 
 
 def cast(graph: Graph, node: onnx.NodeProto) -> str:
-    if node.op_type == "Cast" and attributes(node)["to"] not in {TensorProto.FLOAT, TensorProto.DOUBLE}:
-        kind = TensorProto.DataType.Name(attributes(node)["to"])
-        graph.refuse(node, f"it rounds to {kind}")
-    if node.op_type == "CastLike" and graph.array(node.input[1]) is not None:
-        like = graph.constants[node.input[1]].data_type
-        if like not in {TensorProto.FLOAT, TensorProto.DOUBLE}:
-            graph.refuse(node, f"it rounds to {TensorProto.DataType.Name(like)}")
+    """The identity if no digit is lost: to the same type, or from float32 to float64."""
+    source = graph.types.get(node.input[0], TensorProto.UNDEFINED)
+    target = attributes(node)["to"] if node.op_type == "Cast" else graph.types.get(node.input[1], TensorProto.UNDEFINED)
+    widens = (source, target) == (TensorProto.FLOAT, TensorProto.DOUBLE)
+    if not widens and (source != target or source not in {TensorProto.FLOAT, TensorProto.DOUBLE}):
+        kinds = [TensorProto.DataType.Name(kind) for kind in (source, target)]
+        graph.refuse(node, f"it rounds from {kinds[0]} to {kinds[1]}")
     return str(node.input[0])
 
 
@@ -105,7 +108,7 @@ def clip(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
             bounds.append(graph.floats(given.get(key, default)))
     known = [graph.array(name) for name in bounds]
     if all(value is not None and value.size == 1 for value in known):
-        scalars = [graph.floats(value.reshape(())) for value in known if value is not None]
+        scalars = [graph.add_constant(value.astype(np.float64).reshape(())) for value in known if value is not None]
         return [make("Clip", [node.input[0], *scalars], [node.output[0]])]
     middle = graph.fresh()
     return [
@@ -116,13 +119,22 @@ def clip(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
 
 def hard_sigmoid(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     given = attributes(node)
-    slope, offset = (graph.floats(given.get(k, v)) for k, v in (("alpha", 0.2), ("beta", 0.5)))
+    defaults = (("alpha", float(np.float32(0.2))), ("beta", 0.5))  # attributes are float32 in float64 networks too
+    slope, offset = (graph.floats(given.get(key, value)) for key, value in defaults)
     scaled, moved = graph.fresh(), graph.fresh()
     return [
         make("Mul", [node.input[0], slope], [scaled]),
         make("Add", [scaled, offset], [moved]),
         make("Clip", [moved, graph.floats(0.0), graph.floats(1.0)], [node.output[0]]),
     ]
+
+
+def prelu(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """ONNX broadcasts the slope to the input; onnxruntime also does it the other way round."""
+    shape, slope = graph.shape(node.input[0], node), graph.shape(node.input[1], node)
+    if len(slope) > len(shape) or np.broadcast_shapes(shape, slope) != shape:
+        graph.refuse(node, f"its slope of shape {slope} does not fit into an input of shape {shape}")
+    return [make("PRelu", list(node.input), [node.output[0]])]
 
 
 # -- products ------------------------------------------------------------------------------------------------
@@ -141,10 +153,22 @@ def gemm(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     parts.append(make("Mul", [parts[-1].output[0], graph.floats(alpha)], [graph.fresh()]))
     if addend is not None:
         product = parts[-1].output[0]
-        parts.append(make("Mul", [addend, graph.floats(beta)], [graph.fresh()]))
-        parts.append(make("Add", [product, parts[-1].output[0]], [graph.fresh()]))
+        constant = graph.array(addend)
+        if constant is None:
+            parts.append(make("Mul", [addend, graph.floats(beta)], [graph.fresh()]))
+            addend = parts[-1].output[0]
+        else:
+            addend = _scaled_constant(graph, node, constant, beta)
+        parts.append(make("Add", [product, addend], [graph.fresh()]))
     parts[-1].output[0] = node.output[0]
     return parts
+
+
+def _scaled_constant(graph: Graph, node: onnx.NodeProto, values: Array, factor: float) -> str:
+    scaled = exact_product(values, np.asarray(factor))
+    if scaled is None:
+        graph.refuse(node, f"its constant times beta = {factor:g} has more digits than float64")
+    return graph.add_constant(scaled)
 
 
 def batch_norm(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -183,20 +207,33 @@ def _taken(graph: Graph, source: str, axis: int, positions: Array) -> onnx.NodeP
 
 
 def slices(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
-    """One Gather per axis that loses or reorders something: Python slices have ONNX's meaning."""
+    """One Gather per axis that loses or reorders something."""
     shape = graph.shape(node.input[0], node)
     starts, ends = graph.integers(node, 1, "starts"), graph.integers(node, 2, "ends")
     if starts is None or ends is None:
         graph.refuse(node, "its bounds are missing")
-    axes = graph.integers(node, 3, "axes") or list(range(len(starts)))
+    axes = [axis % len(shape) for axis in graph.integers(node, 3, "axes") or range(len(starts))]
     steps = graph.integers(node, 4, "steps") or [1] * len(starts)
-    wanted = {}
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        positions = np.arange(shape[axis])
-        # numpy reads a negative end with a negative step as ONNX does, also when it lies before the first
-        # entry.
-        wanted[axis % len(shape)] = positions[slice(start, end, step)]
+    if len(set(axes)) < len(axes):
+        graph.refuse(node, "it names an axis twice")
+    if any(step < 0 and end in _TO_THE_END for end, step in zip(ends, steps, strict=True)):
+        graph.refuse(node, "ONNX and onnxruntime differ in what a negative step to the largest integer means")
+    wanted = {
+        axis: _sliced(shape[axis], start, end, step)
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True)
+    }
     return _gathered(graph, node, wanted)
+
+
+def _sliced(n: int, start: int, end: int, step: int) -> Array:
+    """Positions of a slice of an axis.
+
+    ONNX, other than Python, moves a start that lies before the first entry to it also when the step is negative.
+    """
+    start, end = (bound + n if bound < 0 else bound for bound in (start, end))
+    if step > 0:
+        return np.arange(min(max(start, 0), n), min(max(end, 0), n), step)
+    return np.arange(min(max(start, 0), n - 1), min(max(end, -1), n - 1), step)
 
 
 def _gathered(graph: Graph, node: onnx.NodeProto, wanted: dict[int, Array]) -> list[onnx.NodeProto] | str:
@@ -310,7 +347,7 @@ def global_pool(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 REWRITERS: dict[str, Rewriter] = {
-    **{op: as_it_is() for op in "Add Sub Mul Div Neg MatMul Relu PRelu Abs Where Tile".split()},
+    **{op: as_it_is() for op in "Add Sub Mul Div Neg MatMul Relu Abs Where Tile".split()},
     **{op: as_it_is("axis") for op in "Concat Gather GatherElements".split()},
     **dict.fromkeys("Reshape Flatten Squeeze Unsqueeze".split(), reshape),
     **dict.fromkeys("ReduceSum ReduceMean ReduceMax ReduceMin".split(), reduce),
@@ -318,6 +355,7 @@ REWRITERS: dict[str, Rewriter] = {
     "Max": extremum,
     "Min": extremum,
     "LeakyRelu": with_floats(alpha=float(np.float32(0.01))),
+    "PRelu": prelu,
     "Identity": unchanged_value,
     "Dropout": dropout,
     "Cast": cast,

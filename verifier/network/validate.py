@@ -15,6 +15,7 @@ from onnx import TensorProto, external_data_helper, numpy_helper
 from verifier.errors import InputError
 from verifier.network.fold import constant_tensor
 from verifier.network.graph import describe
+from verifier.network.identity import tensors_of
 
 _MAX_INPUTS = 1 << 22  # beyond it no property could be stated, and a damaged file may ask for any size
 
@@ -85,7 +86,7 @@ def static_shape(source: onnx.ValueInfoProto) -> tuple[tuple[int, ...], bool]:
 
 def load_external(model: onnx.ModelProto, path: Path) -> bool:
     """Read weights that are kept in other files next to the model; False if there are none."""
-    if not any(external_data_helper.uses_external_data(tensor) for tensor in model.graph.initializer):
+    if not any(external_data_helper.uses_external_data(tensor) for tensor in tensors_of(model)):
         return False
     try:
         external_data_helper.load_external_data_for_model(model, str(path.parent))
