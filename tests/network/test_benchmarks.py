@@ -40,6 +40,19 @@ LOWERED = {
     "vnnlib2_samples": 2,
 }
 REFUSED = {"dist_shift": ("Sigmoid_6", "Sigmoid"), "lsnc_relu": ("/lyapunov/Mul", "Mul")}
+LARGE = {"cgan": (5, 2), "cifar_biasfield": (12, 0), "metaroom": (10, 0), "nn4sys_2021": (6, 0), "yolo": (1, 0)}
+"""Families of large networks: how many are lowered, how many are refused."""
+SMOOTH = {
+    "carvana_unet": (0, 2),
+    "cctsdb_yolo": (0, 2),
+    "eran_sigmoid": (0, 1),
+    "lsnc": (0, 2),
+    "ml4acopf": (0, 9),
+    "nn4sys": (5, 4),
+    "traffic_signs": (0, 3),
+    "vit": (0, 2),
+}
+"""Families with functions and products that have no pieces."""
 SLOW = {"tllverifybench"}
 
 
@@ -65,9 +78,26 @@ def test_family(family, benchmarks):
         check_against(model, network, (lower, upper), seed=0, count=6)
 
 
+@pytest.mark.parametrize("family", [*SMOOTH, *(pytest.param(f, marks=pytest.mark.slow) for f in LARGE)])
+def test_what_is_not_lowered_is_refused_by_name(family, benchmarks):
+    lowered = refused = 0
+    for path in sorted((benchmarks / family / "onnx").iterdir()):
+        model = load_onnx(path)
+        try:
+            network = model.network()
+        except UnsupportedOperator as error:
+            assert error.node
+            assert error.op_type
+            refused += 1
+            continue
+        check_against(model, network, box_of(benchmarks / family, path, network.n_in), seed=0, count=4)
+        lowered += 1
+    assert (lowered, refused) == (SMOOTH | LARGE)[family]
+
+
 def test_every_family_is_listed(benchmarks):
     found = {folder.parent.name for folder in benchmarks.glob("*/onnx")}
-    assert found == {*LOWERED, *REFUSED}
+    assert found == {*LOWERED, *REFUSED, *LARGE, *SMOOTH}
     assert sum(LOWERED.values()) == 231
 
 

@@ -126,12 +126,13 @@ def _compare(model: Model, network: Network, points: Array, inside: bool) -> flo
         return 0.0
     found = network.forward(x.to(network.output.bias.dtype)).to(torch.float64).numpy()
     size = np.maximum(np.abs(expected), np.abs(found))
-    allowed = RELATIVE * np.finfo(model.dtype).eps * size
+    unit = np.finfo(model.dtype)
+    allowed = RELATIVE * (unit.eps * size + unit.tiny)
     difference = np.abs(found - expected)
     if not (difference <= allowed).all():  # what rounding explains is dearer to find out
         allowed = allowed + _rounding(network, x, model.dtype)
     if not (difference <= allowed).all():
-        i, j = np.unravel_index(np.argmax(np.nan_to_num(difference / allowed, nan=np.inf)), difference.shape)
+        i, j = np.unravel_index(np.argmax(np.nan_to_num(difference / allowed, nan=np.inf)), size.shape)
         raise NetworkMismatch(
             f"the lowered network disagrees with the original at output {j}: {found[i, j]:.9g} against "
             f"{expected[i, j]:.9g} at a point {'of' if inside else 'beyond'} the input box, {allowed[i, j]:.3g} allowed"

@@ -29,7 +29,7 @@ def exact_product(first: Array, second: Array) -> Array | None:
         size = np.abs(values)
         if not bool(((size == 0) | ((size > _SMALL) & (size < _LARGE))).all()):
             return None
-    product: Array = a * b
+    product: Array = np.asarray(a * b)
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
     error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     return product if not bool(error.any()) else None
@@ -40,7 +40,7 @@ def exact_sum(first: Array, second: Array) -> Array | None:
     a, b = (np.asarray(v, dtype=np.float64) for v in np.broadcast_arrays(first, second))
     if not bool((np.abs(a) < _LARGE).all() and (np.abs(b) < _LARGE).all()):
         return None
-    total: Array = a + b
+    total: Array = np.asarray(a + b)
     other = total - a
     error = (a - (total - other)) + (b - other)
     return total if not bool(error.any()) else None

@@ -74,7 +74,8 @@ class Graph:
         return self.names.fresh()
 
     def add_constant(self, values: Array | Sequence[int]) -> str:
-        array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=np.int64)
+        """A new constant: an array as it is, or a list of integers."""
+        array = values if isinstance(values, np.ndarray) else np.asarray([int(v) for v in values], dtype=np.int64)
         name = self.fresh()
         self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
         self.shapes[name] = array.shape

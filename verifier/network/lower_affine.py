@@ -120,7 +120,8 @@ def matmul(low: Lowering, input: Any, other: Any) -> Expression:
 
 def _batched_product(low: Lowering, matrix: Tensor, value: Expression, constant_first: bool) -> Expression:
     """A different constant matrix for every leading index: one product for each, put together again."""
-    if len(value.shape) == 1:
+    is_vector = len(value.shape) == 1
+    if is_vector:
         value = value.reshaped((value.size, 1) if constant_first else (1, value.size))
     outer = np.broadcast_shapes(matrix.shape[:-2], value.shape[:-2])
     if flat_size(outer) > 4096:
@@ -134,7 +135,10 @@ def _batched_product(low: Lowering, matrix: Tensor, value: Expression, constant_
         part = select((whole,), index, whole.shape[-2:])
         parts.append(_left_product(single, part) if constant_first else _right_product(part, single))
     shape = (*outer, *parts[0].shape)
-    return select(parts, torch.arange(flat_size(shape)), shape)
+    found = select(parts, torch.arange(flat_size(shape)), shape)
+    if not is_vector:
+        return found
+    return found.reshaped(shape[:-1] if constant_first else (*shape[:-2], shape[-1]))  # without the axis added above
 
 
 def addmm(low: Lowering, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Expression:

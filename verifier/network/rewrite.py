@@ -145,6 +145,8 @@ def gemm(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     given = attributes(node)
     alpha, beta = given.get("alpha", 1.0), given.get("beta", 1.0)
     turned = {name: given.get(name, 0) for name in ("transA", "transB")}
+    if all(graph.array(name) is not None for name in node.input[:2]):
+        graph.refuse(node, "it multiplies two constants, and only what it adds depends on the input")
     addend = node.input[2] if len(node.input) > 2 and node.input[2] and beta != 0 else None
     if alpha == 1 and (addend is None or beta == 1):
         operands = [*node.input[:2], *([addend] if addend else [])]
@@ -189,15 +191,38 @@ def batch_norm(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def reshape(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
-    """Reshape, Flatten, Squeeze and Unsqueeze are all one Reshape to the shape that is known by now."""
-    shape = graph.shape(node.output[0], node)
+    """Reshape and Flatten are one Reshape to the shape that is known by now."""
+    return _reshaped(graph, node, graph.shape(node.output[0], node))
+
+
+def squeeze(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+    """Squeeze and Unsqueeze as a Reshape.  onnx's own inference of their shapes ignores negative axes in old opsets."""
+    shape, axes = list(graph.shape(node.input[0], node)), graph.integers(node, 1, "axes")
+    if axes is not None and not axes:
+        graph.refuse(node, "its list of axes is empty, which ONNX and onnxruntime take differently")
+    if node.op_type == "Unsqueeze":
+        rank = len(shape) + len(axes or ())
+        for axis in sorted(axis % rank for axis in axes or ()):
+            shape.insert(axis, 1)
+    else:
+        gone = {axis % len(shape) for axis in axes} if axes else {i for i, n in enumerate(shape) if n == 1}
+        shape = [n for i, n in enumerate(shape) if i not in gone]
+    # What follows was given its shapes by the same inference.
+    if graph.shape(node.output[0], node) != tuple(shape):
+        graph.refuse(node, "its negative axes are not known to this operator set")
+    return _reshaped(graph, node, tuple(shape))
+
+
+def _reshaped(graph: Graph, node: onnx.NodeProto, shape: tuple[int, ...]) -> list[onnx.NodeProto] | str:
     if graph.shapes.get(node.input[0]) == shape:
         return str(node.input[0])
     return [make("Reshape", [node.input[0], graph.add_constant(shape)], [node.output[0]])]
 
 
-def transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+def transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
     rank = len(graph.shape(node.input[0], node))
+    if rank < 2:
+        return str(node.input[0])
     perm = attributes(node).get("perm", list(range(rank))[::-1])
     return [make("Transpose", [node.input[0]], [node.output[0]], perm=perm)]
 
@@ -247,6 +272,16 @@ def _gathered(graph: Graph, node: onnx.NodeProto, wanted: dict[int, Array]) -> l
         return source
     parts[-1].output[0] = node.output[0]
     return parts
+
+
+def gather_elements(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Constant indices, counted from the front."""
+    shape, index = graph.shape(node.input[0], node), graph.array(node.input[1])
+    if index is None:
+        graph.refuse(node, "its indices depend on the input")
+    axis = attributes(node).get("axis", 0) % len(shape)
+    front = np.where(index < 0, index + shape[axis], index).astype(np.int64)
+    return [make("GatherElements", [node.input[0], graph.add_constant(front)], [node.output[0]], axis=axis)]
 
 
 def split(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -327,6 +362,8 @@ def reduce(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
     rank = len(graph.shape(node.input[0], node))
     given = attributes(node)
     axes = graph.integers(node, 1, "axes")
+    if not rank:
+        return str(node.input[0])
     if not axes:
         if given.get("noop_with_empty_axes", 0):
             return str(node.input[0])
@@ -348,8 +385,10 @@ def global_pool(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 REWRITERS: dict[str, Rewriter] = {
     **{op: as_it_is() for op in "Add Sub Mul Div Neg MatMul Relu Abs Where Tile".split()},
-    **{op: as_it_is("axis") for op in "Concat Gather GatherElements".split()},
-    **dict.fromkeys("Reshape Flatten Squeeze Unsqueeze".split(), reshape),
+    **{op: as_it_is("axis") for op in ("Concat", "Gather")},
+    "GatherElements": gather_elements,
+    **dict.fromkeys(("Reshape", "Flatten"), reshape),
+    **dict.fromkeys(("Squeeze", "Unsqueeze"), squeeze),
     **dict.fromkeys("ReduceSum ReduceMean ReduceMax ReduceMin".split(), reduce),
     **{op: chained(op) for op in ("Sum", "Mean")},
     "Max": extremum,

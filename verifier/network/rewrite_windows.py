@@ -69,6 +69,8 @@ def window(graph: Graph, node: onnx.NodeProto, kernel: list[int]) -> list[Axis]:
         if how == "VALID":
             before = after = 0
         elif how in {"SAME_UPPER", "SAME_LOWER"}:
+            if d > 1 and node.op_type in {"MaxPool", "AveragePool"}:  # onnxruntime pads as if there were no dilation
+                graph.refuse(node, f"its auto_pad {how} with dilations has no agreed meaning")
             total = (-(-n // s) - 1) * s + d * (k - 1) + 1 - n
             if total < -1:  # ONNX pads by nothing then, onnxruntime moves the windows: no meaning is safe
                 graph.refuse(node, f"its auto_pad {how} leaves out entries between windows")
