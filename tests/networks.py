@@ -62,7 +62,19 @@ def residual(seed: int) -> Network:
     return Network((3,), tuple(layers[:-1]), layers[-1])
 
 
-FAMILIES = {"dense": dense, "conv": conv, "residual": residual}
+def unread(seed: int) -> Network:
+    """Two groups, one after the other, that the output does not read."""
+    generator = torch.Generator().manual_seed(seed)
+    layers = [
+        affine("first", {0: matrix(5, 3, generator)}, generator),
+        affine("second", {1: matrix(4, 5, generator)}, generator),
+        affine("third", {2: matrix(4, 4, generator), 1: matrix(4, 5, generator)}, generator),
+        affine("out", {1: matrix(2, 5, generator), 0: matrix(2, 3, generator)}, generator),
+    ]
+    return Network((3,), tuple(layers[:-1]), layers[-1])
+
+
+FAMILIES = {"dense": dense, "conv": conv, "residual": residual, "unread": unread}
 
 
 def box(net: Network, seed: int, radius: float = 0.5, count: int = 1) -> tuple[torch.Tensor, torch.Tensor]:

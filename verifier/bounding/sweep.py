@@ -207,13 +207,14 @@ class Sweep:
         gains: list[tuple[Tensor, ...] | None] = []
         for k in range(1, self.layer):
             kinks, choice, lam = self.kinks[k - 1], choices[k - 1], trace.coefficients[k - 1]
-            x_hat = self.net.layers[k - 1].forward(values)
-            at_kinks = x_hat.index_select(-1, kinks.index)
-            found.append(at_kinks)
-            if lam is None:  # nobody that matters reads this group
+            if lam is None:  # nobody that matters reads this group, which may itself read another such group
+                found.append(trace.x0.new_zeros(*trace.x0.shape[:-1], len(kinks.index)))
                 values.append(None)
                 gains.append(None)
                 continue
+            x_hat = self.net.layers[k - 1].forward(values)
+            at_kinks = x_hat.index_select(-1, kinks.index)
+            found.append(at_kinks)
             upper, face = torch.addcmul(kinks.intercept, at_kinks, kinks.upper), choice.face
             if face is None:
                 gains.append(None)

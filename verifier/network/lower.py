@@ -23,6 +23,7 @@ from verifier.network import lower_affine, lower_moves, lower_pieces, lower_wind
 from verifier.network.expression import Expression, variable
 from verifier.network.lowering import Lowering, Reading, Traced
 from verifier.network.network import Network
+from verifier.network.prune import pruned
 from verifier.operators import Select
 from verifier.operators.base import flat_size
 
@@ -133,7 +134,7 @@ def lower(
     if value.is_constant:  # every layer reads something, be it with weight zero
         nothing = Select(torch.full((value.size,), -1), flat_size(input_shape))
         value = replace(value, terms={0: nothing})
-    return Network(input_shape, tuple(lowering.groups), lowering.affine("output", value), lowering.within)
+    return pruned(Network(input_shape, tuple(lowering.groups), lowering.affine("output", value), lowering.within))
 
 
 def _announce(lowering: Lowering, label: tuple[str, str]) -> Callable[[nn.Module, Any], None]:
