@@ -23,6 +23,7 @@ from verifier.operators import (
     compose,
     gamma,
 )
+from verifier.operators.signed import parts
 
 CASES = [
     "dense", "blocks", "sparse", "conv1d", "conv2d", "strided", "grouped", "dilated", "lopsided", "transposed",
@@ -187,3 +188,13 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         Conv(torch.ones(1, 1, 5, dtype=torch.float64), (1, 3), (1,), ((0, 0),), (1,))
     with pytest.raises(ValueError, match="do not fit a kernel"):
         Conv(torch.ones(1, 2, 3, dtype=torch.float64), (1, 5), (1,), ((0, 0),), (1,))
+
+
+def test_parts_of_products_keep_the_precision_of_their_weights() -> None:
+    """A factor that only selects says nothing about the precision of the others."""
+    moved = add(Select.identity(3), Select(torch.tensor([2, 0, 1]), 3))
+    linear = Chain((moved, Dense(torch.randn(2, 3)), Diagonal(torch.randn(2))))
+    found = parts(linear)
+    assert found is not None
+    x = torch.rand(4, 3)
+    assert torch.allclose(found[0].forward(x) + found[1].forward(x), linear.forward(x), atol=1e-5)

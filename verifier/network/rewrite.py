@@ -98,23 +98,25 @@ def extremum(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
 
 
 def clip(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
-    """Constant bounds stay a Clip; bounds that are computed become Max and Min."""
+    """Constant bounds stay a Clip; bounds that are computed become Max and Min, and those left out nothing."""
     given = attributes(node)
-    bounds = []
-    for position, key, default in ((1, "min", -np.inf), (2, "max", np.inf)):
+    bounds: list[tuple[str, str, Array | None]] = []
+    for position, key, extremum in ((1, "min", "Max"), (2, "max", "Min")):
         if len(node.input) > position and node.input[position]:
-            bounds.append(node.input[position])
-        else:
-            bounds.append(graph.floats(given.get(key, default)))
-    known = [graph.array(name) for name in bounds]
-    if all(value is not None and value.size == 1 for value in known):
-        scalars = [graph.add_constant(value.astype(np.float64).reshape(())) for value in known if value is not None]
+            bounds.append((key, extremum, graph.array(node.input[position])))
+        elif key in given:
+            bounds.append((key, extremum, np.asarray(given[key], dtype=np.float32)))
+    if all(value is not None and value.size == 1 for _, _, value in bounds):
+        known = {key: value for key, _, value in bounds if value is not None}
+        ends = [known.get(key, np.asarray(default)) for key, default in (("min", -np.inf), ("max", np.inf))]
+        scalars = [graph.add_constant(np.asarray(end, dtype=np.float64).reshape(())) for end in ends]
         return [make("Clip", [node.input[0], *scalars], [node.output[0]])]
-    middle = graph.fresh()
-    return [
-        make("Max", [node.input[0], bounds[0]], [middle]),
-        make("Min", [middle, bounds[1]], [node.output[0]]),
-    ]
+    parts, value = [], str(node.input[0])
+    for key, extremum, _ in bounds:  # a bound that is no constant is an input
+        parts.append(make(extremum, [value, node.input[1 if key == "min" else 2]], [graph.fresh()]))
+        value = str(parts[-1].output[0])
+    parts[-1].output[0] = node.output[0]
+    return parts
 
 
 def hard_sigmoid(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:

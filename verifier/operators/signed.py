@@ -151,12 +151,13 @@ def _replaced(chain: Chain, place: int, factor: LinearMap) -> Chain:
 def _written_out(linear: LinearMap) -> LinearMap:
     """The product matrix; its entries carry rounding errors within gamma(depth) * magnitude."""
     like = _any_tensor(linear)
-    units = torch.eye(linear.n_out, dtype=like.dtype, device=like.device)
+    dtype, device = (torch.float64, None) if like is None else (like.dtype, like.device)
+    units = torch.eye(linear.n_out, dtype=dtype, device=device)
     return stored(linear.transpose(units), roundings=linear.depth)
 
 
-def _any_tensor(linear: LinearMap) -> Tensor:
-    """Some stored tensor of floats, which tells device and precision."""
+def _any_tensor(linear: LinearMap) -> Tensor | None:
+    """Some stored tensor of floats, which tells device and precision; None if the map only selects."""
     if isinstance(linear, Dense | Conv):
         return linear.weight
     if isinstance(linear, Sparse):
@@ -166,10 +167,7 @@ def _any_tensor(linear: LinearMap) -> Tensor:
     if isinstance(linear, Transposed):
         return linear.inner.weight
     inner: tuple[LinearMap, ...] = getattr(linear, "maps", ())
-    for m in inner:
-        if not isinstance(m, Select):
-            return _any_tensor(m)
-    return torch.zeros((), dtype=torch.float64)
+    return next((found for found in map(_any_tensor, inner) if found is not None), None)
 
 
 def _clamped(values: Tensor) -> tuple[Tensor, Tensor]:
