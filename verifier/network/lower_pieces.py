@@ -28,10 +28,7 @@ _ABSENT = torch.finfo(torch.float32).max  # a bound that no float32 value exceed
 
 
 def relu(low: Lowering, input: Any, inplace: bool = False) -> Expression:
-    found = low.relu(low.value(input))
-    if inplace and hasattr(input, "expression"):
-        input.expression = found
-    return found
+    return low.relu(low.value(input))
 
 
 def _leaky(low: Lowering, value: Expression, slope: Float64[Tensor, "..."]) -> Expression:
@@ -47,10 +44,7 @@ def _leaky(low: Lowering, value: Expression, slope: Float64[Tensor, "..."]) -> E
 
 
 def leaky_relu(low: Lowering, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Expression:
-    found = _leaky(low, low.value(input), low.number(negative_slope))
-    if inplace and hasattr(input, "expression"):
-        input.expression = found
-    return found
+    return _leaky(low, low.value(input), low.number(negative_slope))
 
 
 def prelu(low: Lowering, input: Any, weight: Any) -> Expression:
@@ -81,8 +75,6 @@ def clip(low: Lowering, input: Any, min: Any = None, max: Any = None, inplace: b
         value = _at_least(low, value, low.value(min))
     if max is not None:
         value = _at_most(low, value, low.value(max))
-    if inplace and hasattr(input, "expression"):
-        input.expression = value
     return value
 
 
@@ -292,7 +284,10 @@ def dropout(low: Lowering, input: Any, p: Any = 0.5, training: bool = True, inpl
 
 
 def to(low: Lowering, input: Any, *targets: Any, **settings: Any) -> Expression:
-    """Between float32 and float64, and between devices, nothing changes; other types round."""
+    """Between float32 and float64, and between devices, nothing changes; other types round.
+
+    In a module the type of its activations stays the same, which is asserted for every function.
+    """
     for target in (*targets, *settings.values()):
         kind = target.dtype if isinstance(target, torch.Tensor) else target
         if isinstance(kind, torch.dtype) and kind not in {torch.float32, torch.float64}:
