@@ -46,7 +46,7 @@ _LEAVES = "it takes values that depend on the input out of torch"
 _COMPARES = "a comparison with a value that depends on the input is not piecewise linear"
 REASONS: Mapping[str, str] = {
     "bool": "it branches on a value that depends on the input",
-    **dict.fromkeys("item tolist numpy float int index array complex".split(), _LEAVES),
+    **dict.fromkeys("item tolist numpy array".split(), _LEAVES),
     **dict.fromkeys("gt lt ge le eq ne greater less greater_equal less_equal not_equal".split(), _COMPARES),
     **dict.fromkeys("repr format".split(), "it turns values that depend on the input into text"),
     **dict.fromkeys("half bfloat16 int long short char byte".split(), "it rounds"),
@@ -61,7 +61,7 @@ def dispatch(lowering: Lowering, func: Callable[..., Any], args: tuple[Any, ...]
     """
     name, in_place = _plain_name(func)
     if lowering.follows:
-        lowering.node = _label(lowering, name)
+        lowering.node = lowering.label(name)
     try:
         return _meaning(lowering, func, (name, in_place), args, kwargs)
     except _ShadowError as error:
@@ -268,6 +268,8 @@ def _plain_name(func: Callable[..., Any]) -> tuple[str, bool]:
     name: str = getattr(func, "__name__", str(func))
     if name in {"__get__", "__set__", "__delete__"}:  # a property such as Tensor.shape
         return str(func.__self__.__name__), name != "__get__"  # type: ignore[attr-defined]
+    if name in {"__float__", "__int__", "__index__", "__complex__"}:  # unlike the methods float and int
+        return "item", False
     if name.startswith("__"):
         name = name.strip("_")
         if name in {"iadd", "isub", "imul", "itruediv"}:
@@ -276,9 +278,3 @@ def _plain_name(func: Callable[..., Any]) -> tuple[str, bool]:
     if name.endswith("_") and name not in SAME:
         return name[:-1], True
     return name.lstrip("_"), False
-
-
-def _label(lowering: Lowering, name: str) -> tuple[str, str]:
-    """The node that messages name: the running module of torch, or a function in the code of another one."""
-    path, kind = lowering.running[-1] if lowering.running else ("", "")
-    return path or "forward", kind or name

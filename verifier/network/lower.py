@@ -12,7 +12,7 @@ arithmetic on expressions is in float64 from the weights as stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from verifier.network.dispatch import dispatch
 from verifier.network.expression import variable
 from verifier.network.lowering import Lowering, Traced
 from verifier.network.network import Network
-from verifier.network.repeat import require_repeatable, sample_input
+from verifier.network.repeat import nothing_random, require_repeatable, sample_input
 from verifier.network.whereabouts import place_of
 from verifier.operators import Select
 from verifier.operators.base import flat_size
@@ -63,12 +63,12 @@ def _executed(lowering: Lowering, module: nn.Module, source: Traced) -> Any:
     """What the module returns.  Raises the first failure, also if the module's own code has caught it."""
     lowering.entry = _executed.__code__ if lowering.follows else None
     try:
-        with torch.no_grad():
+        with torch.no_grad(), nothing_random() if lowering.follows else nullcontext():
             result = module(source)
     except VerifierError:
         raise
     except Exception as error:  # any library error inside a foreign module: the network cannot be used as given
-        raise _explained(lowering, error) from error
+        raise (lowering.failure or _explained(lowering, error)) from error
     if lowering.failure is not None:
         raise lowering.failure
     return result

@@ -100,6 +100,7 @@ class Traced(torch.Tensor):
         kwargs: dict[str, Any] | None = None,
     ) -> NoReturn:
         lowering = next(leaves((args, kwargs), Traced)).lowering
+        lowering.node = lowering.label(getattr(func, "__name__", str(func)).partition(".")[0])
         lowering.refuse("it reads the values of a tensor that depends on the input (as torch.tensor and scripts do)")
 
 
@@ -160,6 +161,11 @@ class Lowering:
         if bool(torch.isnan(found).any()):
             raise InputError(f"node '{self.node[0]}' of type {self.node[1]} uses a constant that is not a number")
         return found
+
+    def label(self, name: str) -> tuple[str, str]:
+        """The node that messages name: the running module of torch, or a function in the code of another one."""
+        path, kind = self.running[-1] if self.running else ("", "")
+        return path or "forward", kind or name
 
     def refuse(self, why: str) -> NoReturn:
         node, op_type = self.node

@@ -5,20 +5,21 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from verifier.defaults import default_dtype, own_defaults
 from verifier.errors import InputError, VerifierError
-from verifier.network.defaults import users_defaults
 from verifier.network.lower import lower, precision
 from verifier.network.module_kinds import require_readable
 from verifier.network.module_state import changed, module_state
 from verifier.network.network import Network
-from verifier.network.repeat import nothing_random
 from verifier.network.whereabouts import place_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -28,7 +29,8 @@ class ModuleModel:
     """A torch module that maps tensors of `input_shape` (batch axis included) to one tensor.
 
     Works on a copy on the CPU in evaluation mode; the module that was given stays as it is.  Later changes
-    to it are not seen.  `sha256` names its structure and everything that `module_state` covers.
+    to it are not seen.  It is always run with the default type of torch that is set when this is made, on the CPU and
+    outside of any autocast but its own.  `sha256` names its structure and everything that `module_state` covers.
     """
 
     def __init__(self, module: nn.Module, input_shape: tuple[int, ...]) -> None:
@@ -36,6 +38,7 @@ class ModuleModel:
             raise InputError(f"the input shape {input_shape} must have positive entries")
         self.input_shape = tuple(int(n) for n in input_shape)
         require_readable(module)
+        self._default = torch.get_default_dtype()
         self._module = _copied(module)
         self._state = module_state(self._module)
         self.sha256 = _digest(self._module, self._state)
@@ -72,16 +75,22 @@ class ModuleModel:
         """The lowered network.  Raises InputError, with the line of the module's code where there is one, for what is
         not piecewise linear, and for a module that does not compute the same at every call.
         """
-        with users_defaults(), nothing_random():
+        with self._usual():
             found = lower(self._module, self.input_shape, {})
         entry = changed(self._state, module_state(self._module))
         if entry is not None:
             raise InputError(f"the module changes its '{entry}' when it runs, so its answers may differ between calls")
         return found
 
+    @contextmanager
+    def _usual(self) -> Iterator[None]:
+        """Inside, the code of the module runs as it would for its user, but functions are not compiled."""
+        with own_defaults(), default_dtype(self._default), torch.no_grad(), _eager():
+            yield
+
     def _call(self, x: torch.Tensor) -> torch.Tensor:
         try:
-            with users_defaults():
+            with self._usual():
                 # A copy: the module may write into its input.
                 found = self._module(x.to(precision(self._module), copy=True))
         except VerifierError:
@@ -100,9 +109,17 @@ class ModuleModel:
         return found.detach().to(device="cpu")
 
 
+def _eager() -> AbstractContextManager[Any]:
+    """Inside, torch.compile does nothing: it would compile the tracing along with the module."""
+    if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):
+        return nullcontext()
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
 def _copied(module: nn.Module) -> nn.Module:
     try:
-        with users_defaults():
+        with own_defaults():
             return copy.deepcopy(module).cpu().eval().requires_grad_(False)
     except Exception as error:  # foreign code may raise anything
         reason = " ".join(str(error).split())[:200] or type(error).__name__
