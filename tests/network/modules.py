@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
+from verifier.errors import InputError
 from verifier.network.module import ModuleModel
 
 WEIGHT = torch.tensor([[1.0, -2.0, 3.0, 0.5], [2.0, 1.0, -1.0, 1.0]])
@@ -40,3 +42,12 @@ def assert_same_function(module: nn.Module, shape: tuple[int, ...], count: int =
         expected = model.run(point).astype(np.float64)
         found = network.forward(torch.from_numpy(point)).numpy()
         np.testing.assert_array_equal(found, expected)
+
+
+def refusal(module: Any, shape: tuple[int, ...] = (1, 4)) -> str:
+    """The sentence by which a module is refused."""
+    with pytest.raises(InputError) as caught:
+        ModuleModel(module, shape).network()
+    text = str(caught.value)
+    assert "\n" not in text
+    return text

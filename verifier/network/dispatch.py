@@ -96,7 +96,7 @@ def _meaning(
     if (name in PASSIVE and not in_place) or (name in LIKE and not isinstance(first, Traced)):
         if name in PASSIVE and depends((args[1:], {k: v for k, v in kwargs.items() if k != "input"})):
             lowering.refuse("its arguments depend on the input")
-        return func(*_shadowed(args), **_shadowed(kwargs))
+        return _by_torch(func, args, kwargs)
     if kwargs.get("out") is not None:
         lowering.refuse("it writes into the tensor that is given as 'out'")
     if name == "iter":
@@ -114,10 +114,9 @@ def _meaning(
     _require_exact(lowering, args, kwargs)
     if isinstance(first, Traced) and (in_place or kwargs.get("inplace")):
         _require_apart(lowering, first, Layout.of(first.shadow).spots(), (args[1:], kwargs))
-    try:
-        shadow = func(*_shadowed(args), **_shadowed(kwargs))
-    except Exception as error:
-        raise _ShadowError(error) from error
+    shadow = _by_torch(func, args, kwargs)
+    if isinstance(shadow, Tensor):
+        _require_precision(lowering, shadow)
     return _joined(lowering, handler(lowering, *args, **dict(kwargs)), shadow, list(leaves((args, kwargs), Tensor)))
 
 
@@ -155,6 +154,14 @@ def _shadowed(value: Any) -> Any:
     return value
 
 
+def _by_torch(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The function on the shadows of its operands."""
+    try:
+        return func(*_shadowed(args), **_shadowed(kwargs))
+    except Exception as error:
+        raise _ShadowError(error) from error
+
+
 def _require_target(lowering: Lowering, name: str, target: Any) -> None:
     """A write must go to a traced tensor, of a module whose memory is followed."""
     if not isinstance(target, Traced):
@@ -189,10 +196,7 @@ def _set_item(lowering: Lowering, target: Traced, where: Any, value: Any) -> Non
     _require_exact(lowering, (value,), {})
     found = lower_writes.set_item(lowering, target, where, value)
     _require_apart(lowering, target, Layout.of(target.shadow).spots()[where], value)
-    try:
-        target.shadow[where] = _shadowed(value)
-    except Exception as error:
-        raise _ShadowError(error) from error
+    _by_torch(torch.Tensor.__setitem__, (target, where, value), {})
     target.write(found)
 
 
@@ -232,7 +236,9 @@ def _joined(lowering: Lowering, found: Any, shadow: Any, operands: list[Tensor])
         return type(shadow)(items)
     if not isinstance(found, Expression):
         return found
-    _require_alike(lowering, found, shadow)
+    if not isinstance(shadow, Tensor) or tuple(shadow.shape) != found.shape:
+        lowering.refuse("it returns something else than expected")
+    _require_precision(lowering, shadow)
     for operand in operands:
         own = operand.shadow if isinstance(operand, Traced) else operand
         if own.layout != torch.strided or not same_memory(shadow, own):
@@ -247,17 +253,13 @@ def _joined(lowering: Lowering, found: Any, shadow: Any, operands: list[Tensor])
     return Traced.of(found, lowering, shadow)
 
 
-def _require_alike(lowering: Lowering, found: Expression, shadow: Any) -> None:
-    """The expressions have the shape that torch gives the result, in the precision of the module."""
-    if not isinstance(shadow, Tensor) or tuple(shadow.shape) != found.shape:
-        lowering.refuse("it returns something else than expected")
-    if shadow.dtype != lowering.dtype or shadow.device.type != "cpu" or shadow.layout != torch.strided:
+def _require_precision(lowering: Lowering, shadow: Tensor) -> None:
+    """A result is an ordinary tensor in the precision of the module."""
+    if shadow.dtype != lowering.dtype:
         kind, wanted = (str(t).removeprefix("torch.") for t in (shadow.dtype, lowering.dtype))
-        lowering.refuse(
-            f"its result is of type {kind}, where the module computes in {wanted}"
-            if shadow.dtype != lowering.dtype
-            else f"its result is a tensor on {shadow.device} with the layout {shadow.layout}"
-        )
+        lowering.refuse(f"its result is of type {kind}, where the module computes in {wanted}")
+    if shadow.device.type != "cpu" or shadow.layout != torch.strided:
+        lowering.refuse(f"its result is a tensor on {shadow.device} with the layout {shadow.layout}")
 
 
 # -- names ---------------------------------------------------------------------------------------------------

@@ -72,6 +72,8 @@ class Storage:
     def _entries(self, layout: Layout) -> Int[Tensor, " n"]:
         """Which entries of the owner a tensor shows, flattened."""
         own, shown = self.layout.spots().reshape(-1), layout.spots().reshape(-1)
+        if not len(shown):
+            return shown
         place = torch.full((int(max(own.max(), shown.max())) + 1,), -1)
         place[own] = torch.arange(len(own))
         entries = place[shown]
