@@ -96,7 +96,7 @@ class ModuleModel:
         except VerifierError:
             raise
         except Exception as error:  # foreign code may raise anything
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             message = f"the module cannot be run on an input of shape {self.input_shape}: {reason}"
             raise InputError(message, *(place_of(error.__traceback__) or ())) from error
         if isinstance(found, tuple | list) and len(found) == 1:
