@@ -230,6 +230,17 @@ def test_state_in_lists_closures_and_classes() -> None:
     assert "changes its 'Counting.calls'" in refusal(Counting())
 
 
+def test_values_of_an_earlier_run() -> None:
+    kept: list[T] = []
+
+    def function(module: Any, x: T) -> T:
+        kept.append(x)
+        return kept[0] + x
+
+    assert "changes its 'function'" in refusal(Code(lambda m, x: (kept.append(x), x)[1]))  # what its closure holds
+    assert "earlier run" in refusal(Code(function))
+
+
 def test_training_is_over() -> None:
     """A module is evaluated, whatever it is given as; parts that hide from that are refused."""
     assert_same_function(Code(lambda m, x: -x if m.training else x).train(), (1, 4))

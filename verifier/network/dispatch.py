@@ -93,6 +93,8 @@ def _meaning(
 ) -> Any:
     name, in_place = called
     first = args[0] if args else kwargs.get("input")
+    if any(operand.lowering is not lowering for operand in leaves((args, kwargs), Traced)):
+        lowering.refuse("it uses a value of an earlier run of the module")
     if (name in PASSIVE and not in_place) or (name in LIKE and not isinstance(first, Traced)):
         if name in PASSIVE and depends((args[1:], {k: v for k, v in kwargs.items() if k != "input"})):
             lowering.refuse("its arguments depend on the input")

@@ -37,9 +37,9 @@ def lower(module: nn.Module, input_shape: tuple[int, ...], labels: Labels) -> Ne
     expects it).
 
     Requires a module in evaluation mode.  `labels` gives node name and operator type for the paths of
-    submodules of a pure graph, in which nothing is written in place.  Without them the module may be any code: its
-    memory is followed, it is run twice, and messages name lines.  Raises UnsupportedOperator for
-    what is not piecewise linear.  The module is not changed, unless it changes itself.
+    submodules of a pure graph, in which nothing is written through a view.  Without them the module may be any code:
+    its memory is followed, it is run twice, and messages name lines.  Raises UnsupportedOperator for what is not
+    piecewise linear.  The module is not changed, unless it changes itself.
     """
     lowering = Lowering(precision(module), dispatch)
     lowering.follows = not labels or any(getattr(child, "inplace", False) for child in module.modules())
@@ -104,15 +104,16 @@ def _announced(lowering: Lowering, module: nn.Module, labels: Labels) -> Iterato
         return lambda module, args: lowering.running.append(label)
 
     def leave(module: nn.Module, args: Any, result: Any) -> None:
-        lowering.running.pop()
+        if lowering.running:  # a hook of the module's own may have failed before it was entered
+            lowering.running.pop()
 
     hooks = []
     for path, child in module.named_modules():
         if path in labels:
             hooks.append(child.register_forward_pre_hook(announce(labels[path])))
         elif lowering.follows:
-            own = type(child).__module__.startswith("torch.") and path
-            hooks.append(child.register_forward_pre_hook(enter((path, type(child).__name__ if own else ""))))
+            of_torch = bool(path) and type(child).__module__.startswith("torch.")
+            hooks.append(child.register_forward_pre_hook(enter((path, type(child).__name__ if of_torch else ""))))
             hooks.append(child.register_forward_hook(leave, always_call=True))
     try:
         yield

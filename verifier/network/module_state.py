@@ -40,10 +40,12 @@ def _members(module: nn.Module) -> Iterator[tuple[str, Any]]:
     yield from module._parameters.items()
     yield from module._buffers.items()
     yield from ((name, value) for name, value in vars(module).items() if name not in _OWN)
-    if not type(module).__module__.startswith("torch."):
-        for name, value in vars(type(module)).items():
+    for kind in type(module).__mro__:
+        if kind.__module__ == "builtins" or kind.__module__.startswith("torch."):
+            continue
+        for name, value in vars(kind).items():
             if isinstance(value, (*_PLAIN, torch.Tensor, np.ndarray, list, tuple, dict, set)) and name[:2] != "__":
-                yield f"{type(module).__name__}.{name}", value
+                yield f"{kind.__name__}.{name}", value
 
 
 def _pieces(value: Any, seen: set[int]) -> Iterator[bytes]:
