@@ -43,9 +43,9 @@ def test_a_lost_neuron_is_found(model):
 def test_sizes_and_values(model):
     with pytest.raises(InputError, match="takes 3 inputs, but the box has 4"):
         check_against(model, model.network(), (np.zeros(4), np.ones(4)))
-    steep = ModuleModel(nn.Linear(1, 1, bias=False), (1, 1))
-    with torch.no_grad():
-        steep._module.weight.fill_(100.0)
+    layer = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(layer.weight, 100.0)
+    steep = ModuleModel(layer, (1, 1))
     with pytest.raises(InputError, match="not finite"):
         check_against(steep, steep.network(), (np.full(1, 1e38), np.full(1, 2e38)))
 

@@ -1,9 +1,9 @@
 """Lowering: run a torch module once on symbolic values and collect its ReLU groups.
 
 The module is executed as it is, on a tensor subclass that carries an `Expression` instead of numbers.  Every
-torch function that meets such a tensor is looked up by name: it moves entries about, is affine, is a ReLU
-composition, or it is refused.  Whatever does not depend on the input is computed by torch itself on the way,
-which folds all constants. Graphs from onnx2torch and ordinary modules take the same path.
+torch function that meets such a tensor is looked up by name (`dispatch`).  Whatever does not depend on the
+input is computed by torch itself on the way, which folds all constants. Graphs from onnx2torch and ordinary
+modules take the same path.
 
 Constant subexpressions are thereby evaluated in the precision of the model, as onnxruntime does.  All
 arithmetic on expressions is in float64 from the weights as stored.
@@ -11,7 +11,8 @@ arithmetic on expressions is in float64 from the weights as stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -19,116 +20,45 @@ import torch
 from torch import nn
 
 from verifier.errors import InputError, VerifierError
-from verifier.network import lower_affine, lower_moves, lower_pieces, lower_windows
-from verifier.network.expression import Expression, variable
+from verifier.network.dispatch import dispatch
+from verifier.network.expression import variable
 from verifier.network.lowering import Lowering, Reading, Traced
 from verifier.network.network import Network
 from verifier.network.prune import pruned
+from verifier.network.repeat import nothing_random, require_repeatable, sample_input
+from verifier.network.whereabouts import place_of
 from verifier.operators import Select
 from verifier.operators.base import flat_size
 
-Handler = Callable[..., Any]
-
-# What a tensor says about itself without looking at its numbers, and new constants of its size.
-PASSIVE = frozenset(
-    """shape size dim ndim ndimension numel nelement dtype device layout is_floating_point is_complex
-    requires_grad len is_cuda is_contiguous is_meta is_sparse is_quantized zeros_like ones_like full_like
-    new_zeros new_ones new_full new_tensor is_leaf grad_fn names has_names""".split()
-)
-
-# The identity, at inference time.
-SAME = frozenset("contiguous clone detach requires_grad_ float double cpu alias positive pos data".split())
-
-HANDLERS: Mapping[str, Handler] = {
-    **lower_affine.HANDLERS,
-    **lower_windows.HANDLERS,
-    **lower_pieces.HANDLERS,
-}
-
-
-def dispatch(lowering: Lowering, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a torch function that was called on at least one traced tensor."""
-    name, in_place = _plain_name(func)
-    if name in PASSIVE:
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **kwargs)
-    if in_place:
-        target = args[0]
-        if not isinstance(target, Traced) or name not in HANDLERS:
-            lowering.refuse(f"the function '{name}' writes into a tensor")
-        target.expression = _wrapped(lowering, HANDLERS[name](lowering, *args, **kwargs)).expression
-        return target
-    if name in SAME:
-        return args[0]
-    if name in lower_moves.MOVES:
-        return _wrapped(lowering, lower_moves.move(lowering, func, name, args, kwargs))
-    if name in HANDLERS:
-        return _wrapped(lowering, HANDLERS[name](lowering, *args, **kwargs))
-    return lowering.refuse(f"the function '{name}' is not piecewise linear, or not known")
-
-
-def _wrapped(lowering: Lowering, found: Any) -> Any:
-    if isinstance(found, Expression):
-        return Traced.of(found, lowering)
-    if isinstance(found, tuple | list):
-        return type(found)(_wrapped(lowering, item) for item in found)
-    return found
-
-
-def _plain_name(func: Callable[..., Any]) -> tuple[str, bool]:
-    """The name under which a function is looked up, and whether it works in place (`add_`, `__iadd__`)."""
-    name: str = getattr(func, "__name__", str(func))
-    if name == "__get__":  # a property such as Tensor.shape
-        return str(func.__self__.__name__), False  # type: ignore[attr-defined]
-    if name.startswith("__"):
-        name = name.strip("_")
-        if name in {"iadd", "isub", "imul", "itruediv"}:
-            return name[1:], True
-        return name, False
-    if name.endswith("_") and name not in SAME:
-        return name[:-1], True
-    return name.lstrip("_"), False
+Labels = Mapping[str, tuple[str, str]]
 
 
 def lower(
     module: nn.Module,
     input_shape: tuple[int, ...],
-    labels: Mapping[str, tuple[str, str]],
+    labels: Labels,
     reading: Reading | None = None,
 ) -> Network:
     """The network that `module` computes on inputs of `input_shape` (batch axis included, as the module
     expects it).  By default its numbers are read as torch does: in the precision of its parameters.
 
     Requires a module in evaluation mode.  `labels` gives node name and operator type for the paths of
-    submodules; those that are missing are named by their path and class.  Raises UnsupportedOperator for
-    what is not piecewise linear.  The module is not changed.
+    submodules of a pure graph, in which nothing is written through a view.  Without them the module may be any code:
+    its memory is followed, it is run twice, and messages name lines.  Raises UnsupportedOperator for what is not
+    piecewise linear.  The module is not changed, unless it changes itself.
     """
     if reading is None:
-        precision = _precision(module)
-        reading = Reading(precision, precision)
+        reading = Reading(precision(module), precision(module))
     lowering = Lowering(reading, dispatch)
-    hooks = [
-        child.register_forward_pre_hook(_announce(lowering, labels.get(path, (path, type(child).__name__))))
-        for path, child in module.named_modules()
-        if (path in labels if labels else path and not any(child.children()))
-    ]
-    source = Traced.of(variable(0, input_shape), lowering)
-    try:
-        with torch.no_grad():
-            result = module(source)
-    except VerifierError:
-        raise
-    except Exception as error:  # any library error inside a foreign module: the network cannot be used as given
-        node, op_type = lowering.node
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"node '{node}' of type {op_type} cannot be evaluated: {reason}") from error
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if isinstance(result, tuple | list) and len(result) == 1:
-        result = result[0]
+    lowering.follows = not labels or any(getattr(child, "inplace", False) for child in module.modules())
+    point = sample_input(input_shape, lowering.dtype) if lowering.follows else None
+    source = Traced.of(variable(0, input_shape), lowering, None if point is None else point.clone())
+    with _announced(lowering, module, labels):
+        result = _single(_executed(lowering, module, source))
     if not isinstance(result, torch.Tensor):
         raise InputError(f"the network must return one tensor, not a {type(result).__name__}")
+    if point is not None:
+        require_repeatable(module, point, result.shadow if isinstance(result, Traced) else result)
     lowering.node = ("output", "Output")
     value = lowering.value(result)
     if value.is_constant:  # every layer reads something, be it with weight zero
@@ -137,14 +67,71 @@ def lower(
     return pruned(Network(input_shape, tuple(lowering.groups), lowering.affine("output", value), lowering.within))
 
 
-def _announce(lowering: Lowering, label: tuple[str, str]) -> Callable[[nn.Module, Any], None]:
-    def hook(module: nn.Module, args: Any) -> None:
-        lowering.node = label
+def _executed(lowering: Lowering, module: nn.Module, source: Traced) -> Any:
+    """What the module returns.  Raises the first failure, also if the module's own code has caught it."""
+    lowering.entry = _executed.__code__ if lowering.follows else None
+    try:
+        with torch.no_grad(), nothing_random() if lowering.follows else nullcontext():
+            result = module(source)
+    except VerifierError:
+        raise
+    except Exception as error:  # any library error inside a foreign module: the network cannot be used as given
+        raise (lowering.failure or _explained(lowering, error)) from error
+    if lowering.failure is not None:
+        raise lowering.failure
+    return result
 
-    return hook
+
+def _explained(lowering: Lowering, error: Exception) -> InputError:
+    if error is lowering.raised or not lowering.follows:
+        found = lowering.trouble(error)
+    else:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        found = InputError(f"the module cannot be evaluated: {reason}")
+    place = place_of(error.__traceback__) if lowering.follows else None
+    if place is not None:
+        found.path, found.line = place
+    return found
 
 
-def _precision(module: nn.Module) -> torch.dtype:
+def _single(result: Any) -> Any:
+    return result[0] if isinstance(result, tuple | list) and len(result) == 1 else result
+
+
+@contextmanager
+def _announced(lowering: Lowering, module: nn.Module, labels: Labels) -> Iterator[None]:
+    """Inside, the lowering knows which submodule is running."""
+
+    def announce(label: tuple[str, str]) -> Callable[[nn.Module, Any], None]:
+        def hook(module: nn.Module, args: Any) -> None:
+            lowering.node = label
+
+        return hook
+
+    def enter(label: tuple[str, str]) -> Callable[[nn.Module, Any], None]:
+        return lambda module, args: lowering.running.append(label)
+
+    def leave(module: nn.Module, args: Any, result: Any) -> None:
+        if lowering.running:  # a hook of the module's own may have failed before it was entered
+            lowering.running.pop()
+
+    hooks = []
+    for path, child in module.named_modules():
+        if path in labels:
+            hooks.append(child.register_forward_pre_hook(announce(labels[path])))
+        elif lowering.follows:
+            of_torch = bool(path) and type(child).__module__.startswith("torch.")
+            hooks.append(child.register_forward_pre_hook(enter((path, type(child).__name__ if of_torch else ""))))
+            hooks.append(child.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def precision(module: nn.Module) -> torch.dtype:
+    """The type of a module's activations: that of its first parameter or buffer."""
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.is_floating_point():
             return tensor.dtype

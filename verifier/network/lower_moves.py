@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from verifier.network.expression import MAX_ENTRIES, Expression, select
-from verifier.network.lowering import Lowering, Traced, leaves
+from verifier.network.lowering import Lowering, Traced, depends
 from verifier.operators.base import flat_size
 
 # The operands are the first argument, or the members of the list that is the first argument.
@@ -60,8 +60,6 @@ def move(lowering: Lowering, func: Callable[..., Any], name: str, args: tuple[An
     fill = 0.0
     head: Any
     if name in _LIKE:
-        if not isinstance(args[0], Traced):
-            return args[0].reshape(args[1].shape) if name != "expand_as" else args[0].expand(args[1].shape)
         func, args = (
             (torch.Tensor.expand if name == "expand_as" else torch.Tensor.reshape),
             (args[0], args[1].shape),
@@ -71,6 +69,8 @@ def move(lowering: Lowering, func: Callable[..., Any], name: str, args: tuple[An
         head = [positions.stand_in(lowering.value(member)) for member in members]
         rest = args[1:]
     elif name == "where":
+        if func is torch.Tensor.where:  # the method names its condition second
+            func, args = torch.where, (args[1], args[0], *args[2:])
         condition, *choices = args
         if isinstance(condition, Traced) or len(choices) != 2:
             lowering.refuse("its condition depends on the input")
@@ -83,7 +83,7 @@ def move(lowering: Lowering, func: Callable[..., Any], name: str, args: tuple[An
         if not isinstance(head, Traced):
             lowering.refuse("its arguments depend on the input")
         head, rest = positions.stand_in(head.expression), args[1:]
-    if any(leaves((rest, kwargs), Traced)):
+    if depends((rest, kwargs)):
         lowering.refuse("its arguments depend on the input")
     return positions.read(func(head, *rest, **kwargs), fill)
 

@@ -27,10 +27,7 @@ _STEEP = 2.0**10
 
 
 def relu(low: Lowering, input: Any, inplace: bool = False) -> Expression:
-    found = low.relu(low.value(input))
-    if inplace and hasattr(input, "expression"):
-        input.expression = found
-    return found
+    return low.relu(low.value(input))
 
 
 def _leaky(low: Lowering, value: Expression, slope: Float64[Tensor, "..."]) -> Expression:
@@ -46,10 +43,7 @@ def _leaky(low: Lowering, value: Expression, slope: Float64[Tensor, "..."]) -> E
 
 
 def leaky_relu(low: Lowering, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Expression:
-    found = _leaky(low, low.value(input), low.number(negative_slope))
-    if inplace and hasattr(input, "expression"):
-        input.expression = found
-    return found
+    return _leaky(low, low.value(input), low.number(negative_slope))
 
 
 def prelu(low: Lowering, input: Any, weight: Any) -> Expression:
@@ -80,8 +74,6 @@ def clip(low: Lowering, input: Any, min: Any = None, max: Any = None, inplace: b
         value = _at_least(low, value, low.value(min))
     if max is not None:
         value = _at_most(low, value, low.value(max))
-    if inplace and hasattr(input, "expression"):
-        input.expression = value
     return value
 
 
@@ -291,7 +283,10 @@ def dropout(low: Lowering, input: Any, p: Any = 0.5, training: bool = True, inpl
 
 
 def to(low: Lowering, input: Any, *targets: Any, **settings: Any) -> Expression:
-    """Between float32 and float64, and between devices, nothing changes; other types round."""
+    """Between float32 and float64, and between devices, nothing changes; other types round.
+
+    In a module the type of its activations stays the same, which is asserted for every function.
+    """
     for target in (*targets, *settings.values()):
         kind = target.dtype if isinstance(target, torch.Tensor) else target
         if isinstance(kind, torch.dtype) and kind not in {torch.float32, torch.float64}:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from verifier.errors import InputError, UnsupportedOperator
+from verifier.errors import InputError, UnsupportedOperator, VerifierError
 from verifier.network.expression import Expression, constant, variable
 from verifier.network.network import Affine
+from verifier.network.storage import Layout, Storage
 from verifier.network.supported import SUPPORTED
+from verifier.network.whereabouts import current_place
 from verifier.shapes import Float64, Tensor
 
 T = TypeVar("T")
@@ -30,17 +33,53 @@ def leaves(value: Any, kind: type[T]) -> Iterator[T]:
         yield from leaves(list(value.values()), kind)
 
 
-class Traced(torch.Tensor):
-    """A tensor of affine expressions.  Its own storage is a single zero and is never read."""
+def depends(value: Any) -> bool:
+    """Whether a nest of arguments holds a traced tensor."""
+    return next(leaves(value, Traced), None) is not None
 
-    expression: Expression
+
+class Traced(torch.Tensor):
+    """A tensor of affine expressions.
+
+    It has no numbers: what reaches for them past `__torch_function__` (torch.tensor, compiled code) ends in
+    `__torch_dispatch__`, which refuses.  `shadow` is an ordinary tensor of the same shape and type; where the memory of
+    a module is followed it holds the values at one input, otherwise zeros.
+    """
+
+    shadow: Tensor
+    storage_behind: Storage
     lowering: Lowering
+    _seen: tuple[int, Expression] | None
 
     @staticmethod
-    def of(expression: Expression, lowering: Lowering) -> Traced:
-        shell = torch.zeros((), dtype=lowering.dtype).expand(expression.shape).as_subclass(Traced)
-        shell.expression, shell.lowering = expression, lowering
-        return shell
+    def of(expression: Expression, lowering: Lowering, shadow: Tensor | None = None) -> Traced:
+        """A tensor with memory of its own."""
+        if shadow is None:
+            shadow = torch.zeros((), dtype=lowering.dtype).expand(expression.shape)
+        behind = Storage(expression, Layout.of(shadow))
+        return Traced.showing(behind, expression, lowering, shadow)
+
+    @staticmethod
+    def showing(behind: Storage, expression: Expression, lowering: Lowering, shadow: Tensor) -> Traced:
+        """A tensor that shows memory which others may show too; `expression` is what it holds now."""
+        found: Traced = torch.Tensor._make_wrapper_subclass(
+            Traced, shadow.shape, strides=shadow.stride(), storage_offset=shadow.storage_offset(), dtype=shadow.dtype
+        )
+        found.shadow, found.storage_behind, found.lowering = shadow, behind, lowering
+        found._seen = behind.version, expression
+        return found
+
+    @property
+    def expression(self) -> Expression:
+        """What the tensor holds now, after all writes through whatever shows the same memory."""
+        if self._seen is None or self._seen[0] != self.storage_behind.version:
+            self._seen = self.storage_behind.version, self.storage_behind.read(Layout.of(self.shadow))
+        return self._seen[1]
+
+    def write(self, expression: Expression) -> None:
+        """Replace what the tensor holds."""
+        self.storage_behind.write(Layout.of(self.shadow), expression)
+        self._seen = self.storage_behind.version, expression
 
     @classmethod
     def __torch_function__(
@@ -53,6 +92,18 @@ class Traced(torch.Tensor):
         kwargs = kwargs or {}
         first = next(leaves((args, kwargs), Traced))
         return first.lowering.dispatch(first.lowering, func, args, kwargs)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> NoReturn:
+        lowering = next(leaves((args, kwargs), Traced)).lowering
+        lowering.node = lowering.label(getattr(func, "__name__", str(func)).partition(".")[0])
+        lowering.refuse("it reads the values of a tensor that depends on the input (as torch.tensor and scripts do)")
 
 
 @dataclass(frozen=True)
@@ -87,6 +138,11 @@ class Lowering:
         self.within = math.inf
         self.groups: list[Affine] = []
         self.node: tuple[str, str] = ("input", "Input")
+        self.follows = False  # whether the memory of the module is followed, see `verifier.network.storage`
+        self.failure: VerifierError | None = None  # the first one, also if the module's own code caught it
+        self.raised: Exception | None = None  # what the last failing function has raised
+        self.running: list[tuple[str, str]] = []  # the modules that are being executed, the innermost last
+        self.entry: CodeType | None = None  # the function that calls the module, for messages
         self._known: dict[int, tuple[Expression, Expression]] = {}
         self._names: dict[str, int] = {}
 
@@ -115,11 +171,13 @@ class Lowering:
         """A constant operand in float64.  Python numbers are first rounded as `reading` says."""
         if isinstance(operand, Traced | Expression):
             expression = self.value(operand)
-            if expression.is_constant:
+            if expression.is_constant and not bool(expression.error.any()):
                 return expression.bias.reshape(expression.shape)
+            if expression.is_constant:
+                self.refuse("it uses a constant that has more digits than float64")
             self.refuse("it combines two values that both depend on the input in a way that is not piecewise linear")
         if isinstance(operand, torch.Tensor):
-            found = operand.detach().to(dtype=torch.float64, device="cpu")
+            found = operand.detach().to(dtype=torch.float64, device="cpu", copy=True)  # the module may write into it
         else:
             found = torch.tensor(operand, dtype=self.reading.scalars).to(torch.float64)
         if bool(torch.isnan(found).any()):
@@ -133,9 +191,34 @@ class Lowering:
             self.within = self.reading.largest
         return far
 
+    def label(self, name: str) -> tuple[str, str]:
+        """The node that messages name: the running module of torch, or a function in the code of another one."""
+        path, kind = self.running[-1] if self.running else ("", "")
+        return path or "forward", kind or name
+
     def refuse(self, why: str) -> NoReturn:
         node, op_type = self.node
-        raise UnsupportedOperator(node, op_type, why, SUPPORTED)
+        error = UnsupportedOperator(node, op_type, why, SUPPORTED)
+        self.note(error)
+        raise error
+
+    def trouble(self, error: Exception) -> InputError:
+        """What is said about a function that fails on its operands."""
+        node, op_type = self.node
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        return InputError(f"node '{node}' of type {op_type} cannot be evaluated: {reason}")
+
+    def note(self, error: VerifierError) -> None:
+        """Remember an error, and name the line of the module's code that led to it.
+
+        A module may catch what is raised here and go on; its real run would not have met the error.
+        """
+        if self.failure is None:
+            self.failure = error
+        if self.entry is not None and isinstance(error, InputError) and error.path is None:
+            place = current_place(self.entry)
+            if place is not None:
+                error.path, error.line = place
 
     def affine(self, name: str, value: Expression) -> Affine:
         if not bool(torch.isfinite(value.bias).all()) or not bool(torch.isfinite(value.error).all()):

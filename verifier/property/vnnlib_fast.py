@@ -26,6 +26,8 @@ _CASE = re.compile(rb"\(&t+\)|t")
 
 def parse_fast(data: bytes) -> Property | None:
     """The property, or None if the text is not of the common form."""
+    if b"\0" in data:  # words are compared as numbers, in which a character 0 at the end does not count
+        return None
     head = scan_lines(data)
     found = scan(data if head is None else data[head[1] :])
     if found is None:
