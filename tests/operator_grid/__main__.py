@@ -1,11 +1,10 @@
-"""Show single cases: python -m operator_grid slice:12 (from the folder tests, with the package on the path)."""
+"""Show single cases: PYTHONPATH=tests python -m operator_grid slice:12"""
 
 from __future__ import annotations
 
 import sys
 
 import onnx
-
 from operator_grid.judge import judged
 from operator_grid.table import case_of
 

@@ -63,10 +63,11 @@ def _model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Nodes in order, the first of `outputs` of the last one that is not empty being the model's output.
+    """Nodes in order, constants by name, and the output.  The seed chooses the points and how tensors are called.
 
     `unit` divides every entry of the input (averages are then exact); `fine` says that no product is taken, so that
-    a float64 input may have as many digits as the constants.  `placement` numbers the ways to give constants.
+    a float64 input may have as many digits as the constants; `reference` asks for onnx's own evaluation in float64
+    where onnxruntime has none.
     """
 
     label: str
@@ -79,6 +80,7 @@ class Case:
     rounded: bool = False
     unit: float = 1.0
     fine: bool = False
+    reference: bool = False
     seed: int = 0
     open_batch: bool = False
 
@@ -88,10 +90,12 @@ class Case:
         wide = kind != self.dtype
         held, made = [], []
         for i, (name, values) in enumerate(self.constants.items()):
-            tensor = numpy_helper.from_array(values.astype(np.float64) if wide and values.dtype == np.float32 else values)
+            tensor = numpy_helper.from_array(
+                values.astype(np.float64) if wide and values.dtype == np.float32 else values
+            )
             tensor.name = name
             if (self.seed + i) % 3 == 0:
-                made.append(_constant_node(name, tensor, values, wide))
+                made.append(helper.make_node("Constant", [], [name], value=tensor))
             else:
                 held.append(tensor)
         shape: list[int | str] = list(self.shape)
@@ -121,11 +125,6 @@ class Case:
         equal = random.integers(-1, 2, n)
         found = np.stack([different, mixed, equal]) * self.unit
         return found.astype(TYPES[self.dtype])
-
-
-def _constant_node(name: str, tensor: onnx.TensorProto, values: Array, wide: bool) -> onnx.NodeProto:
-    """A constant as a node, now and then in the short forms for numbers and lists."""
-    return helper.make_node("Constant", [], [name], value=tensor)
 
 
 def _widen_casts(graph: onnx.GraphProto) -> None:

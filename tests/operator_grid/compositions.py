@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-
 from operator_grid.case import Case, Sketch
 from operator_grid.entrywise import partner
 from operator_grid.family import Family, Settings
@@ -267,6 +266,4 @@ def composed(sketch: Sketch, given: Settings) -> Case | None:
     return sketch.case(start.shape, value.name) if value is not start else None
 
 
-FAMILIES = (
-    Family("composed", composed, {"step": tuple(PLAIN), "rank": range(5), "length": (2, 3, 4)}, 800, since=13),
-)
+FAMILIES = (Family("composed", composed, {"step": tuple(PLAIN), "rank": range(5), "length": (2, 3, 4)}, 800, since=13),)

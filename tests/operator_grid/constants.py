@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from onnx import helper, numpy_helper
-
 from operator_grid.case import DOUBLE, TYPES, Case, Sketch
 from operator_grid.family import Family, Settings
 
@@ -185,7 +184,12 @@ FAMILIES = (
     Family(
         "range",
         ranges,
-        {"start": (0.0, 1.5, -2.0), "limit": (0.0, 3.0, 4.5, -3.0), "delta": (1.0, 0.5, -1.5, 2.0), "op": ("Add", "Mul")},
+        {
+            "start": (0.0, 1.5, -2.0),
+            "limit": (0.0, 3.0, 4.5, -3.0),
+            "delta": (1.0, 0.5, -1.5, 2.0),
+            "op": ("Add", "Mul"),
+        },
         80,
         since=11,
     ),

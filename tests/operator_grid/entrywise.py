@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from onnx import TensorProto
-
 from operator_grid.case import DOUBLE, FLOAT, TYPES, Case, Sketch
-from operator_grid.family import Family, Settings
+from operator_grid.family import MOSTLY_FLOAT, Family, Settings
 
 
 def partner(sketch: Sketch, shape: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -58,6 +57,8 @@ def unary(sketch: Sketch, given: Settings) -> Case:
 def several(sketch: Sketch, given: Settings) -> Case:
     """Sum, Mean, Max and Min of one to four operands, constants among them."""
     shape = sketch.sizes(given["rank"])
+    if sketch.opset < 8:  # nothing is broadcast there
+        return several_alike(sketch, given, shape)
     inputs = []
     for i, kind in enumerate(given["operands"]):
         if kind == "constant":
@@ -106,7 +107,7 @@ def leaky(sketch: Sketch, given: Settings) -> Case:
     exact = alpha in {0.0, 0.25, 1.0, 1.5, -0.5, 2048.0}
     source = activation(sketch, "x", given["before"])
     output = sketch.node("LeakyRelu", [source], alpha=alpha)
-    return sketch.case(sketch.sizes(given["rank"]), output, rounded=not exact)
+    return sketch.case(sketch.sizes(given["rank"]), output, rounded=not exact, reference=True)
 
 
 def prelu(sketch: Sketch, given: Settings) -> Case | None:
@@ -129,7 +130,9 @@ def hard_sigmoid(sketch: Sketch, given: Settings) -> Case:
     alpha, beta = given["alpha"], given["beta"]
     exact = alpha in {0.125, -0.5} and beta in {0.25, 1.0, 0.0}
     shape = sketch.sizes(given["rank"])
-    return sketch.case(shape, sketch.node("HardSigmoid", ["x"], alpha=alpha, beta=beta), rounded=not exact)
+    return sketch.case(
+        shape, sketch.node("HardSigmoid", ["x"], alpha=alpha, beta=beta), rounded=not exact, reference=True
+    )
 
 
 def where(sketch: Sketch, given: Settings) -> Case:
@@ -146,13 +149,14 @@ def where(sketch: Sketch, given: Settings) -> Case:
 
 def dropout(sketch: Sketch, given: Settings) -> Case | None:
     shape = sketch.sizes(given["rank"])
+    outputs = given["outputs"]
     if sketch.opset < 12:
-        output = sketch.node("Dropout", ["x"], ratio=given["ratio"])
-        return sketch.case(shape, output, fine=True)
+        sketch.node("Dropout", ["x"], outputs, ratio=given["ratio"])
+        return sketch.case(shape, sketch.nodes[-1].output[0], fine=True)
     ratio = "" if given["ratio"] is None else sketch.constant(np.float32(given["ratio"]))
     training = "" if given["training"] is None else sketch.constant(np.array(given["training"]))
-    output = sketch.node("Dropout", ["x", ratio, training], seed=given["seed"])
-    return sketch.case(shape, output, fine=True)
+    sketch.node("Dropout", ["x", ratio, training], outputs, seed=given["seed"])
+    return sketch.case(shape, sketch.nodes[-1].output[0], fine=True)
 
 
 def identities(sketch: Sketch, given: Settings) -> Case:
@@ -181,12 +185,24 @@ def cast(sketch: Sketch, given: Settings) -> Case | None:
 
 RANKS = range(6)
 OPERANDS = (
-    ("x",), ("constant", "x"), ("x", "constant"), ("x", "x"), ("x", "relu"), ("negative", "x", "constant"),
-    ("constant", "constant", "x"), ("x", "constant", "relu", "constant"), ("constant", "relu", "negative", "x"),
-)  # fmt: skip
+    ("x",),
+    ("constant", "x"),
+    ("x", "constant"),
+    ("x", "x"),
+    ("x", "relu"),
+    ("negative", "x", "constant"),
+    ("constant", "constant", "x"),
+    ("x", "constant", "relu", "constant"),
+    ("constant", "relu", "negative", "x"),
+)
 CHOICES = (
-    ("x", "constant"), ("constant", "x"), ("x", "relu"), ("negative", "x"), ("x", "x"), ("constant", "constant"),
-)  # fmt: skip
+    ("x", "constant"),
+    ("constant", "x"),
+    ("x", "relu"),
+    ("negative", "x"),
+    ("x", "x"),
+    ("constant", "constant"),
+)
 
 FAMILIES = (
     Family(
@@ -213,7 +229,6 @@ FAMILIES = (
         several,
         {"op": ("Sum", "Mean", "Max", "Min"), "rank": RANKS, "operands": OPERANDS, "more": (-1, 0, 1, 2)},
         350,
-        since=8,
     ),
     Family(
         "clip",
@@ -232,12 +247,14 @@ FAMILIES = (
         leaky,
         {"alpha": (None, 0.25, 0.2, 0.0, 1.0, 1.5, -0.5, 2048.0), "rank": RANKS, "before": ("x", "relu", "negative")},
         100,
+        types=MOSTLY_FLOAT,
     ),
     Family(
         "prelu",
         prelu,
         {"rank": range(1, 6), "slope": ("channel", "one", "scalar", "tail", "tail"), "slope rank": range(1, 6)},
         150,
+        types=MOSTLY_FLOAT,
     ),
     Family(
         "hard_sigmoid",
@@ -249,7 +266,13 @@ FAMILIES = (
     Family(
         "dropout",
         dropout,
-        {"rank": RANKS, "ratio": (None, 0.0, 0.5), "training": (None, False, True), "seed": (None, 3)},
+        {
+            "rank": RANKS,
+            "ratio": (None, 0.0, 0.5),
+            "training": (None, False, True),
+            "seed": (None, 3),
+            "outputs": (1, 2),
+        },
         80,
     ),
     Family(
@@ -269,4 +292,4 @@ FAMILIES = (
         },
         120,
     ),
-)  # fmt: skip
+)

@@ -11,6 +11,9 @@ from typing import Any
 from operator_grid.case import DOUBLE, FLOAT, OLDEST, Case, Sketch, newest_opset
 
 Settings = Mapping[str, Any]
+MOSTLY_FLOAT = (*[FLOAT] * 11, DOUBLE)
+"""For operators that onnxruntime has in float32 only, at the time of writing."""
+
 Build = Callable[[Sketch, Settings], Case | None]
 
 
@@ -28,12 +31,13 @@ class Family:
     axes: Mapping[str, Sequence[Any]]
     count: int
     since: int = OLDEST
+    types: Sequence[int] = (FLOAT, FLOAT, DOUBLE)
 
     @property
     def all_axes(self) -> dict[str, Sequence[Any]]:
         common: dict[str, Sequence[Any]] = {
             "opset": range(self.since, newest_opset() + 1),
-            "dtype": (FLOAT, FLOAT, DOUBLE),
+            "dtype": self.types,
         }
         return {**common, **self.axes}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from operator_grid.case import Case, Sketch
 from operator_grid.family import Family, Settings
 
@@ -77,12 +75,17 @@ def batch_norm(sketch: Sketch, given: Settings) -> Case | None:
     if epsilon == 2.0**-4:
         # The sum with the variance is a power of four: every step is exact.
         variance, rounded = sketch.array(variance - epsilon), False
-    parts = [sketch.powers((channels,)), sketch.numbers((channels,), False), sketch.numbers((channels,), False), variance]
+    parts = [
+        sketch.powers((channels,)),
+        sketch.numbers((channels,), False),
+        sketch.numbers((channels,), False),
+        variance,
+    ]
     attributes = {"epsilon": epsilon, "momentum": given["momentum"]}
     if sketch.opset < 9:
         attributes["spatial"] = given["flag"]
     elif sketch.opset >= 14:
-        attributes["training_mode"] = given["flag"] and 0
+        attributes["training_mode"] = given["flag"]
     output = sketch.node("BatchNormalization", ["x", *(sketch.constant(part) for part in parts)], **attributes)
     return sketch.case(shape, output, rounded=rounded)
 

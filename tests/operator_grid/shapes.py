@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from operator_grid.case import Case, Sketch
 from operator_grid.entrywise import partner
 from operator_grid.family import Family, Settings
@@ -37,7 +36,7 @@ def _shape_of_size(sketch: Sketch, size: int, rank: int) -> list[int]:
 
 def flatten(sketch: Sketch, given: Settings) -> Case | None:
     rank, axis = given["rank"], given["axis"]
-    if axis is not None and not -rank <= axis <= rank or rank == 0 and axis is None:
+    if (axis is not None and not -rank <= axis <= rank) or (rank == 0 and axis is None):
         return None
     return sketch.case(sketch.sizes(rank), sketch.node("Flatten", ["x"], axis=axis), fine=True)
 
@@ -52,7 +51,8 @@ def squeeze(sketch: Sketch, given: Settings) -> Case | None:
     if given["reversed"]:
         axes = axes[::-1]
     if not axes:
-        return sketch.case(shape, sketch.node("Squeeze", ["x"]), fine=True)
+        named = sketch.integers([]) if given["reversed"] and sketch.opset >= 13 else ""
+        return sketch.case(shape, sketch.node("Squeeze", ["x", named]), fine=True)
     if sketch.opset < 13:
         return sketch.case(shape, sketch.node("Squeeze", ["x"], axes=axes), fine=True)
     return sketch.case(shape, sketch.node("Squeeze", ["x", sketch.integers(axes)]), fine=True)

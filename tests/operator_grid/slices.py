@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from operator_grid.case import Case, Sketch
 from operator_grid.family import Family, Settings
 
@@ -51,8 +50,6 @@ def one_axis(sketch: Sketch, given: Settings) -> Case | None:
     short = given["short"]
     starts, ends = [*starts, index(given["start"], short)], [*ends, index(given["end"], short)]
     steps[-1] = step or 1
-    if named is None and step is not None and sketch.opset >= 10:
-        named = list(range(len(starts)))
     bounds = {"starts": starts, "ends": ends, "axes": named, "steps": None if step is None else steps}
     return sketch.case(shape, sliced(sketch, "x", bounds, short), fine=True)
 
@@ -120,7 +117,8 @@ def split(sketch: Sketch, given: Settings) -> Case | None:
     rank, count, form = given["rank"], given["count"], given["form"]
     axis = int(sketch.random.integers(rank))
     shape = list(sketch.sizes(rank, 1, 3))
-    sizes = [int(n) for n in sketch.random.integers(1, 4, count)]
+    sizes = [int(n) for n in sketch.random.integers(0 if form == "sizes" else 1, 4, count)]
+    sizes[0] = max(sizes[0], 1)
     if form == "even":
         sizes = [sizes[0]] * count
     shape[axis] = sum(sizes)
@@ -178,7 +176,9 @@ FAMILIES = (
         {"rank": range(1, 6), "steps": (False, True, True), "repeated": (False,) * 4 + (True,), "short": (False, True)},
         300,
     ),
-    Family("slice_twice", twice, {"rank": (1, 2, 3), "first": (2, 4, 9, -1, LEAST), "second": (1, 3, -9, -1, MOST)}, 80),
+    Family(
+        "slice_twice", twice, {"rank": (1, 2, 3), "first": (2, 4, 9, -1, LEAST), "second": (1, 3, -9, -1, MOST)}, 80
+    ),
     Family(
         "pad",
         pad,

@@ -6,7 +6,11 @@ from operator_grid import compositions, constants, entrywise, products, reductio
 from operator_grid.case import Case
 from operator_grid.family import Family
 
-FAMILIES: dict[str, Family] = {family.name: family for part in (entrywise, slices, shapes, products, reductions, windows, constants, compositions) for family in part.FAMILIES}
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for part in (entrywise, slices, shapes, products, reductions, windows, constants, compositions)
+    for family in part.FAMILIES
+}
 
 
 def case_of(label: str) -> Case | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from operator_grid.case import Case, Sketch
-from operator_grid.family import Family, Settings
+from operator_grid.family import MOSTLY_FLOAT, Family, Settings
 
 AVERAGED = 216.0  # every number of entries of a small window divides it
 
@@ -51,7 +51,11 @@ def conv_transpose(sketch: Sketch, given: Settings) -> Case:
     kernel = sketch.sizes(axes, 1, 3)
     batch, inner, outer = sketch.sizes(3, 1, 2)
     spatial = sketch.sizes(axes, 2, 4 if axes < 3 else 3)
-    settings = {**common(sketch, given, kernel), **padding(sketch, given["padding"], kernel, 1), "group": given["group"]}
+    settings = {
+        **common(sketch, given, kernel),
+        **padding(sketch, given["padding"], kernel, 1),
+        "group": given["group"],
+    }
     strides, dilations = settings.get("strides", [1] * axes), settings.get("dilations", [1] * axes)
     extra = [int(sketch.random.integers(0, max(s, d))) for s, d in zip(strides, dilations, strict=True)]
     if given["output_padding"]:
@@ -74,7 +78,11 @@ def pool(sketch: Sketch, given: Settings) -> Case:
     kernel = sketch.sizes(axes, 1, 3)
     batch, channels = sketch.sizes(2, 1, 2)
     spatial = sketch.sizes(axes, *((4, 7) if axes < 3 else (3, 5)))
-    settings = {"kernel_shape": list(kernel), **common(sketch, given, kernel), **padding(sketch, given["padding"], kernel)}
+    settings = {
+        "kernel_shape": list(kernel),
+        **common(sketch, given, kernel),
+        **padding(sketch, given["padding"], kernel),
+    }
     if sketch.opset < 10 or (op == "AveragePool" and sketch.opset < 19):
         settings.pop("dilations", None)
     if sketch.opset >= 10:
@@ -84,7 +92,9 @@ def pool(sketch: Sketch, given: Settings) -> Case:
     elif sketch.opset >= 8:
         settings["storage_order"] = given["flag"]
     average = op == "AveragePool"
-    output = sketch.node(op, ["x"], **settings)
+    outputs = 2 if op == "MaxPool" and sketch.opset >= 8 and given["positions"] else 1
+    sketch.node(op, ["x"], outputs, **settings)
+    output = sketch.nodes[-1].output[0]
     return sketch.case(
         (batch, channels, *spatial), output, rounded=average, unit=AVERAGED if average else 1.0, fine=not average
     )
@@ -106,6 +116,7 @@ FAMILIES = (
             "kernel_shape": (False, True),
         },
         450,
+        types=MOSTLY_FLOAT,
     ),
     Family(
         "conv_transpose",
@@ -122,6 +133,7 @@ FAMILIES = (
             "output_shape": (False, False, True),
         },
         450,
+        types=MOSTLY_FLOAT,
     ),
     Family(
         "pool",
@@ -134,7 +146,9 @@ FAMILIES = (
             "dilations": (None, None, 2),
             "ceil_mode": (None, 0, 1),
             "flag": (None, 0, 1),
+            "positions": (False, False, True),
         },
         500,
+        types=MOSTLY_FLOAT,
     ),
 )

@@ -1,0 +1,68 @@
+"""What the front end refuses of the grid, and why: a case that is refused in another way fails the tests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from operator_grid.judge import Outcome
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Of the cases of `family`, at most the share `most` may end in an error that matches the pattern `sentence`."""
+
+    family: str
+    sentence: str
+    most: float
+    why: str
+
+    def covers(self, outcome: Outcome) -> bool:
+        family = outcome.case.label.split(":")[0]
+        return family == self.family and re.search(self.sentence, outcome.detail) is not None
+
+
+NODE = r"^node '.+' of type "
+
+REFUSALS = (
+    Refusal("binary", NODE + "Mul .*multiplies two values that both", 0.2, "a product of activations has no pieces"),
+    Refusal("binary", NODE + "Div .*divides by a value that depends", 0.25, "a quotient of activations has no pieces"),
+    Refusal(
+        "prelu",
+        NODE + "PRelu .*slope of shape .* does not fit",
+        0.15,
+        "onnxruntime broadcasts the input to the slope, which ONNX does not allow",
+    ),
+    Refusal("dropout", NODE + "Dropout .*random in training mode", 0.4, "the output is random"),
+    Refusal("cast", NODE + "Cast(Like)? .*it rounds from", 0.8, "a step function has no pieces that are continuous"),
+    Refusal(
+        "slice",
+        NODE + "Slice .*differ in what a negative step to the largest integer means",
+        0.04,
+        "ONNX clamps such an end to the last entry, onnxruntime reads it as the first",
+    ),
+    Refusal("slice_many", NODE + "Slice .*differ in what a negative step", 0.1, "the same"),
+    Refusal("slice_twice", NODE + "Slice .*differ in what a negative step", 0.1, "the same"),
+    Refusal(
+        "slice_twice",
+        "^the shape of '.+' at node '.+' of type Slice cannot be found",
+        0.15,
+        "onnx infers no shape for an empty slice in operator sets before 10",
+    ),
+    Refusal("pad", NODE + "Pad .*leaves nothing", 0.06, "a tensor without entries"),
+    Refusal("gemm", NODE + "Gemm .*has more digits than float64", 0.06, "beta times the addend would be rounded"),
+    Refusal("pool", NODE + ".*(does not fit into|larger than its padded)", 0.03, "the window is larger than the input"),
+    Refusal(
+        "pool",
+        NODE + ".*leaves out entries between windows",
+        0.03,
+        "ONNX pads by nothing where onnxruntime moves the windows",
+    ),
+    Refusal("conv", NODE + "Conv .*leaves out entries between windows", 0.03, "the same"),
+    Refusal(
+        "conv_transpose",
+        NODE + "ConvTranspose .*its output would be cut by",
+        0.1,
+        "an output_shape beyond the full image, which onnxruntime fills up and ONNX does not define",
+    ),
+)
