@@ -14,5 +14,5 @@ for label in sys.argv[1:]:
         print(f"{label}: this combination of settings means nothing")
         continue
     print(onnx.printer.to_text(found.model()))
-    print(found.points())
+    print(found.points)
     print(judged(found))

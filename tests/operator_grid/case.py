@@ -114,6 +114,7 @@ class Case:
         _rename(model.graph, NAMES[self.seed % len(NAMES)])
         return model
 
+    @functools.cached_property
     def points(self) -> Array:
         """Inputs [B, n]: all entries different; mixed; many that are equal or zero."""
         random = np.random.default_rng(self.seed)

@@ -266,4 +266,4 @@ def composed(sketch: Sketch, given: Settings) -> Case | None:
     return sketch.case(start.shape, value.name) if value is not start else None
 
 
-FAMILIES = (Family("composed", composed, {"step": tuple(PLAIN), "rank": range(5), "length": (2, 3, 4)}, 800, since=13),)
+FAMILIES = (Family("composed", composed, {"step": tuple(PLAIN), "rank": range(5), "length": (2, 3, 4)}, 600, since=13),)

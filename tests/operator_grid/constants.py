@@ -172,7 +172,7 @@ FAMILIES = (
             "end": (None, 0, 1, 2, -1, -2, -9, 9),
             "after": ("concat", "concat", "size"),
         },
-        200,
+        120,
     ),
     Family(
         "computed_shape",

@@ -215,7 +215,7 @@ FAMILIES = (
             "first": (True, False),
             "operand": ("constant", "constant", "constant", "x", "relu", "negative"),
         },
-        500,
+        350,
     ),
     Family("division", division, {"rank": RANKS, "other": RANKS, "sign": (1, -1)}, 100),
     Family(
@@ -228,7 +228,7 @@ FAMILIES = (
         "several",
         several,
         {"op": ("Sum", "Mean", "Max", "Min"), "rank": RANKS, "operands": OPERANDS, "more": (-1, 0, 1, 2)},
-        350,
+        300,
     ),
     Family(
         "clip",

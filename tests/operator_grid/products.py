@@ -111,7 +111,7 @@ FAMILIES = (
             "beta": FACTORS,
             "addend": ("none", "empty", "full", "row", "column", "list", "one", "scalar", "single"),
         },
-        450,
+        350,
     ),
     Family(
         "gemm_activations",
@@ -123,7 +123,7 @@ FAMILIES = (
         "matmul",
         matmul,
         {"left": range(1, 6), "right": range(1, 6), "constant": ("second", "first"), "after": (False, True)},
-        300,
+        250,
     ),
     Family(
         "batch_norm",

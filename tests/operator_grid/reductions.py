@@ -65,7 +65,7 @@ FAMILIES = (
             "keepdims": (None, 0, 1),
             "noop": (None, 0, 1),
         },
-        450,
+        350,
     ),
     Family(
         "reduce_relu",

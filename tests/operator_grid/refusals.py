@@ -49,8 +49,33 @@ REFUSALS = (
         0.15,
         "onnx infers no shape for an empty slice in operator sets before 10",
     ),
+    Refusal(
+        "squeeze",
+        NODE + "Squeeze .*negative axes are not known to this operator set",
+        0.2,
+        "allowed from operator set 11 on; onnx ignores them before, onnxruntime does not",
+    ),
+    Refusal(
+        "squeeze",
+        NODE + "Squeeze .*list of axes is empty",
+        0.15,
+        "onnxruntime then takes off every axis of length one, onnx none",
+    ),
+    Refusal("unsqueeze", NODE + "Unsqueeze .*negative axes are not known", 0.2, "as for Squeeze"),
     Refusal("pad", NODE + "Pad .*leaves nothing", 0.06, "a tensor without entries"),
     Refusal("gemm", NODE + "Gemm .*has more digits than float64", 0.06, "beta times the addend would be rounded"),
+    Refusal(
+        "gemm_activations",
+        NODE + "Gemm .*writes into a tensor",
+        0.2,
+        "two constant factors and an addend that is not: onnx2torch adds in place",
+    ),
+    Refusal(
+        "pool",
+        NODE + ".*auto_pad SAME_.* with dilations has no agreed meaning",
+        0.08,
+        "onnxruntime pads as if there was no dilation",
+    ),
     Refusal("pool", NODE + ".*(does not fit into|larger than its padded)", 0.03, "the window is larger than the input"),
     Refusal(
         "pool",

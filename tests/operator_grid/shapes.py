@@ -140,7 +140,7 @@ FAMILIES = (
             "special": ((), ("0",), ("-1",), ("0", "-1")),
             "allowzero": (None, 0, 1),
         },
-        250,
+        200,
     ),
     Family("flatten", flatten, {"rank": range(6), "axis": (None, *range(-5, 6))}, 120, since=7),
     Family(
@@ -168,7 +168,7 @@ FAMILIES = (
             "negative": (False, True),
             "short": (False, True),
         },
-        200,
+        150,
     ),
     Family(
         "gather_elements",

@@ -168,13 +168,13 @@ FAMILIES = (
             "rank": (1, 2, 3),
             "short": (False, False, True),
         },
-        700,
+        600,
     ),
     Family(
         "slice_many",
         many_axes,
         {"rank": range(1, 6), "steps": (False, True, True), "repeated": (False,) * 4 + (True,), "short": (False, True)},
-        300,
+        250,
     ),
     Family(
         "slice_twice", twice, {"rank": (1, 2, 3), "first": (2, 4, 9, -1, LEAST), "second": (1, 3, -9, -1, MOST)}, 80
@@ -190,7 +190,7 @@ FAMILIES = (
             "value": (None, 1.5, -2.0),
             "list": (False, True),
         },
-        400,
+        300,
     ),
     Family(
         "split",
@@ -202,7 +202,7 @@ FAMILIES = (
             "negative": (False, True),
             "taken": ("first", "last", "all"),
         },
-        250,
+        200,
     ),
     Family(
         "concat",

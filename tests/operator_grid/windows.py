@@ -115,7 +115,7 @@ FAMILIES = (
             "bias": (False, True),
             "kernel_shape": (False, True),
         },
-        450,
+        350,
         types=MOSTLY_FLOAT,
     ),
     Family(
@@ -132,7 +132,7 @@ FAMILIES = (
             "output_padding": (False, False, True),
             "output_shape": (False, False, True),
         },
-        450,
+        350,
         types=MOSTLY_FLOAT,
     ),
     Family(
@@ -148,7 +148,7 @@ FAMILIES = (
             "flag": (None, 0, 1),
             "positions": (False, False, True),
         },
-        500,
+        400,
         types=MOSTLY_FLOAT,
     ),
 )
