@@ -10,6 +10,9 @@ from operator_grid.case import DOUBLE, FLOAT, TYPES, Case, Sketch
 from operator_grid.family import MOSTLY_FLOAT, Family, Settings
 
 
+BEYOND_FLOAT = 1e39
+
+
 def partner(sketch: Sketch, shape: Sequence[int], rank: int) -> tuple[int, ...]:
     """A shape of `rank` axes that broadcasts with `shape`, in both directions."""
     found = []
@@ -85,6 +88,8 @@ def several_alike(sketch: Sketch, given: Settings, shape: tuple[int, ...]) -> Ca
 def clip(sketch: Sketch, given: Settings) -> Case | None:
     shape = sketch.sizes(given["rank"])
     bounds = [None if value is None else float(value) for value in (given["low"], given["high"])]
+    if any(abs(value or 0.0) == BEYOND_FLOAT for value in bounds) and (sketch.dtype == FLOAT or sketch.opset < 11):
+        return None
     if sketch.dtype == DOUBLE and sketch.opset >= 11:
         bounds = [None if value is None else value + 5 * 2.0**-30 for value in bounds]
     source = activation(sketch, "x", given["before"])
@@ -235,8 +240,8 @@ FAMILIES = (
         clip,
         {
             "rank": RANKS,
-            "low": (None, -1.5, 0.0, 2.0, -1e20, -(2.0**24)),
-            "high": (None, 1.0, 6.0, -0.5, 1e20, 2.0**24),
+            "low": (None, -1.5, 0.0, 2.0, -1e20, -(2.0**24), -BEYOND_FLOAT),
+            "high": (None, 1.0, 6.0, -0.5, 1e20, 2.0**24, BEYOND_FLOAT),
             "form": ("scalar", "scalar", "list", "computed"),
             "before": ("x", "relu", "negative"),
         },

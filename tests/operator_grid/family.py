@@ -44,7 +44,7 @@ class Family:
     def case(self, number: int) -> Case | None:
         axes = self.all_axes
         total = math.prod(len(values) for values in axes.values())
-        rest = (number % total) * _stride(total) % total
+        rest = _shuffled(number % total, total)
         settings = {}
         for name, values in axes.items():
             rest, position = divmod(rest, len(values))
@@ -54,9 +54,13 @@ class Family:
         return self.build(sketch, settings)
 
 
-def _stride(total: int) -> int:
-    """A number without a common divisor with `total`, near to the golden section of it."""
-    stride = max(round(total * 0.6180339887), 1)
-    while math.gcd(stride, total) > 1:
-        stride += 1
-    return stride
+def _shuffled(number: int, total: int) -> int:
+    """A fixed permutation of the numbers below `total`: a network of Feistel, repeated until its result is one."""
+    half = (max(total - 1, 1).bit_length() + 1) // 2
+    while True:
+        left, right = divmod(number, 1 << half)
+        for turn in range(4):
+            left, right = right, left ^ (zlib.crc32(f"{turn}:{right}".encode()) & ((1 << half) - 1))
+        number = (left << half) | right
+        if number < total:
+            return number

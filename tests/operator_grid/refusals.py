@@ -25,13 +25,19 @@ class Refusal:
 NODE = r"^node '.+' of type "
 
 REFUSALS = (
-    Refusal("binary", NODE + "Mul .*multiplies two values that both", 0.2, "a product of activations has no pieces"),
-    Refusal("binary", NODE + "Div .*divides by a value that depends", 0.25, "a quotient of activations has no pieces"),
+    Refusal("binary", NODE + "Mul .*multiplies two values that both", 0.25, "a product of activations has no pieces"),
+    Refusal("binary", NODE + "Div .*divides by a value that depends", 0.35, "a quotient of activations has no pieces"),
     Refusal(
         "prelu",
         NODE + "PRelu .*slope of shape .* does not fit",
         0.15,
         "onnxruntime broadcasts the input to the slope, which ONNX does not allow",
+    ),
+    Refusal(
+        "clip",
+        NODE + "Clip has constants that are not finite",
+        0.06,
+        "one bound depends on the input and the other is left out",
     ),
     Refusal("dropout", NODE + "Dropout .*random in training mode", 0.4, "the output is random"),
     Refusal("cast", NODE + "Cast(Like)? .*it rounds from", 0.8, "a step function has no pieces that are continuous"),
@@ -65,10 +71,16 @@ REFUSALS = (
     Refusal("pad", NODE + "Pad .*leaves nothing", 0.06, "a tensor without entries"),
     Refusal("gemm", NODE + "Gemm .*has more digits than float64", 0.06, "beta times the addend would be rounded"),
     Refusal(
+        "batch_norm",
+        NODE + "BatchNormalization .*the statistics of the batch, or per entry",
+        0.05,
+        "spatial = 0 of the operator sets before 9",
+    ),
+    Refusal(
         "gemm_activations",
-        NODE + "Gemm .*writes into a tensor",
-        0.2,
-        "two constant factors and an addend that is not: onnx2torch adds in place",
+        NODE + "Gemm .*multiplies two constants",
+        0.6,
+        "no network has it, and onnx2torch adds in place",
     ),
     Refusal(
         "pool",
