@@ -9,7 +9,6 @@ from onnx import TensorProto
 from operator_grid.case import DOUBLE, FLOAT, TYPES, Case, Sketch
 from operator_grid.family import MOSTLY_FLOAT, Family, Settings
 
-
 BEYOND_FLOAT = 1e39
 
 
