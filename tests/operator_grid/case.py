@@ -65,9 +65,9 @@ def _model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
 class Case:
     """Nodes in order, constants by name, and the output.  The seed chooses the points and how tensors are called.
 
-    All entries of the input are multiples of `unit` (averages are then exact); `fine` says that no product is taken, so that
-    a float64 input may have as many digits as the constants; `reference` asks for onnx's own evaluation in float64
-    where onnxruntime has none.
+    All entries of the input are multiples of a quarter of `unit`, for exact averages; `fine` says that no product is
+    taken, so that a float64 input may have as many digits as the constants; `reference` asks for onnx's own evaluation
+    in float64 where onnxruntime has none.
     """
 
     label: str
