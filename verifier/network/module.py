@@ -45,6 +45,15 @@ class ModuleModel:
         return math.prod(self.output_shape)
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the inputs: float64 if the module's parameters are that, else float32."""
+        return np.dtype(np.float64 if self._precision is torch.float64 else np.float32)
+
+    @property
+    def _precision(self) -> torch.dtype:
+        return next((p.dtype for p in self._module.parameters() if p.is_floating_point()), torch.float32)
+
+    @property
     def output_shape(self) -> tuple[int, ...]:
         if self._output_shape is None:
             self._output_shape = tuple(self._call(torch.zeros(self.input_shape)).shape)
@@ -54,7 +63,7 @@ class ModuleModel:
         """Outputs [..., n_y] at x [n_x] or [B, n_x], by the module itself in its own precision, point by
         point.
         """
-        points = torch.from_numpy(np.asarray(x, dtype=np.float32))
+        points = torch.from_numpy(np.asarray(x, dtype=self.dtype))
         if points.shape[-1:] != (self.n_in,) or points.dim() > 2:
             raise InputError(f"the module takes {self.n_in} inputs, not an array of shape {tuple(points.shape)}")
         if points.dim() == 1:
@@ -66,10 +75,9 @@ class ModuleModel:
         return lower(self._module, self.input_shape, {})
 
     def _call(self, x: torch.Tensor) -> torch.Tensor:
-        dtype = next((p.dtype for p in self._module.parameters() if p.is_floating_point()), torch.float32)
         try:
             with torch.no_grad():
-                found = self._module(x.to(dtype))
+                found = self._module(x.to(self._precision))
         except Exception as error:  # foreign code may raise anything
             reason = " ".join(str(error).split())[:300]
             raise InputError(f"the module cannot be run on an input of shape {self.input_shape}: {reason}") from error
