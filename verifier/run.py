@@ -99,7 +99,8 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     asks whether y_0 <= y_1 is possible anywhere in the box.  `timeout` counts seconds from the call.
 
     Guarantees: `sat` comes with a counterexample that the original network confirmed, `unsat` with bounds that
-    include all rounding errors.  Raises InputError for input that cannot be used.
+    include all rounding errors.  `arithmetic` of the result says whether real arithmetic confirms a counterexample,
+    too.  Raises InputError for input that cannot be used.
     """
     resolved = load_config(config)
     named = None if isinstance(network, nn.Module) else fspath(network)
@@ -175,6 +176,7 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
     if not problem.property.clauses:
         return ledger.conclude(Verdict.UNSAT)
     arena = Arena.of(problem, model, device)
+    ledger.reserve = arena.reserve
     problem = moved(problem, device)
     witness, found = _first_look(task, problem, arena, ledger)
     if found is None or witness is not None:
@@ -208,7 +210,7 @@ def _first_look(
         with ledger.phase("root"):
             found = _bound(task, problem, ledger, needless=lambda: beside.now() is not None)
         if found.closed:
-            return None, found
+            return beside.now(), found
         with ledger.phase("attack"):
             return beside.wait(), found
 
@@ -269,7 +271,9 @@ def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
         witness = None
         if problem.rows and task.config.falsify.enabled:
             falsifier = FirstOf((_falsifier(task), thorough(task.seed)))
-            witness = falsifier.attack(Arena.of(problem, model, device), ledger.clock)
+            arena = Arena.of(problem, model, device)
+            ledger.reserve = arena.reserve
+            witness = falsifier.attack(arena, ledger.clock)
     if witness is not None:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
     if ledger.clock.expired():
@@ -290,7 +294,7 @@ def _refine(task: Task, arena: Arena, found: ClauseBounds, clock: Clock) -> Coun
     if not options.enabled or not found.points or clock.expired():
         return None
     clauses = torch.tensor(list(found.points), device=arena.device)
-    x = torch.stack(list(found.points.values())).to(arena.device, torch.float32)
+    x = torch.stack(list(found.points.values())).to(arena.device, arena.dtype)
     return _falsifier(task).improve(arena, x, clauses, clock.within(options.seconds))
 
 

@@ -60,7 +60,7 @@ def test_json_has_the_documented_keys_and_nothing_is_lost() -> None:
     ledger = Ledger(setting, Clock.begin(5.0), network_sha256="ab", device="cpu", threads=2, lower_bound=-0.25)
     ledger.statistics = Statistics(domains=3, domains_by_tier={"big_m": 3})
     data = json.loads(ledger.conclude(Verdict.SAT, counterexample=witness()).as_json())
-    assert set(data) == {*KEYS, "message"}
+    assert set(data) == {*KEYS, "message", "arithmetic", "rounding_witness"}
     assert (data["verdict"], data["reason"], data["message"]) == ("sat", None, None)
     assert data["counterexample"] == {"x": [float(np.float32(0.1))], "y": [2.0, 3.0]}
     assert set(data["time"]) == {"total", "load", "attack", "root", "search"}

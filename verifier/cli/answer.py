@@ -64,6 +64,8 @@ class Sinks:
             files[self.counterexample] = witness
         for path, text in files.items():
             write_file(path, text, loud=result.verdict is not Verdict.ERROR)
+        if result.note is not None:
+            log.warning("%s", result.note)
         if result.verdict is not Verdict.ERROR:
             self._print(result, body)
 

@@ -1,4 +1,4 @@
-"""The instance as the falsifier sees it: float32, on one device, all clauses in one table."""
+"""The instance as the falsifier sees it: in the precision of the network, on one device, all clauses in one table."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from verifier.falsify.real import RealArithmetic
 from verifier.network.network import Network
 from verifier.property.canonical import Problem
 from verifier.property.property import Property
-from verifier.result.counterexample import Counterexample, Runnable, replay
+from verifier.result.counterexample import Counterexample, Judge, Runnable, precision, replay
+from verifier.result.reserve import Reserve
 from verifier.shapes import Bool, Float, Int, Tensor
 
 MEMORY = 32 * 2**20
@@ -40,7 +43,7 @@ class RowTable:
     own: Bool[Tensor, "clauses m"]
 
     @classmethod
-    def of(cls, prop: Property) -> RowTable:
+    def of(cls, prop: Property, dtype: torch.dtype = torch.float32) -> RowTable:
         """All rows of a property; `B` is kept only if some clause has input rows."""
         rows = [clause.rows for clause in prop.clauses]
         # A clause without rows gets the row 0 <= 0, which always holds.
@@ -50,7 +53,7 @@ class RowTable:
         if any(r.B is not None for r in rows):
             B = np.concatenate([np.zeros((max(1, len(r)), prop.n_x)) if r.B is None else r.B for r in rows])
         index, own = _padded([max(1, len(r)) for r in rows])
-        return cls(_float32(A), None if B is None else _float32(B), _float32(c), index, own)
+        return cls(_tensor(A, dtype), None if B is None else _tensor(B, dtype), _tensor(c, dtype), index, own)
 
     def to(self, device: torch.device | str | None) -> RowTable:
         B = None if self.B is None else self.B.to(device)
@@ -86,9 +89,10 @@ class RowTable:
 class Arena:
     """Where a search for counterexamples takes place.
 
-    `network` is a float32 copy.  `lower` and `upper` are the boxes rounded inward to float32, so every point between
-    them that float32 can hold is a point of the property's box (or, where a box holds no float32 value at all, the
-    nearest one).  `box[i]` is the box of clause i.  The original network and the property are there to judge.
+    `network` is a copy in float32, or in float64 if that is what the original network runs in.  `lower` and `upper`
+    are the boxes rounded inward to that precision, so every such float between them is a point of the property's box
+    (or, where a box holds none at all, one next to it).  `box[i]` is the box of clause i.  The original network and the
+    property are there to judge, and so is real arithmetic; what only the former confirms goes to the `reserve`.
     """
 
     network: Network
@@ -98,15 +102,23 @@ class Arena:
     rows: RowTable
     model: Runnable
     prop: Property
+    judge: Judge
+    reserve: Reserve
 
     @classmethod
     def of(cls, problem: Problem, model: Runnable, device: torch.device | str = "cpu") -> Arena:
-        """Copies what the search needs to `device` in float32."""
-        prop = problem.property
+        """Copies what the search needs to `device`."""
+        prop, dtype = problem.property, torch.float64 if precision(model) == np.float64 else torch.float32
         box = torch.tensor([clause.box for clause in prop.clauses], dtype=torch.long, device=device)
-        network = problem.network.to(device, torch.float32)
-        lower, upper = _float32(prop.boxes.lower_in).to(device), _float32(prop.boxes.upper_in).to(device)
-        return cls(network, lower, upper, box, RowTable.of(prop).to(device), model, prop)
+        network = problem.network.to(device, dtype)
+        lower, upper = (_tensor(end, dtype).to(device) for end in prop.boxes.ends(precision(model)))
+        on_cpu = problem.network if problem.lower.device.type == "cpu" else problem.network.to("cpu")
+        rows, real = RowTable.of(prop, dtype).to(device), RealArithmetic(on_cpu, prop)
+        return cls(network, lower, upper, box, rows, model, prop, real.confirms, Reserve())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.lower.dtype
 
     @property
     def device(self) -> torch.device:
@@ -158,7 +170,8 @@ class Arena:
     ) -> Counterexample | None:
         """Lets the original network judge the most promising of the points whose worst margin is within `limit`.
 
-        Guarantees: at most `REPLAYS` points are run; the verdict on each is that of exact arithmetic.
+        Guarantees: at most `REPLAYS` points are run; what is returned is confirmed by the original network and by real
+        arithmetic.  A counterexample of the former alone goes to the reserve.
         """
         promising = torch.nonzero(worst <= limit).flatten()
         if len(promising) > REPLAYS:
@@ -168,8 +181,11 @@ class Arena:
         boxes = self.box[clause[promising]]
         for box in boxes.unique().tolist():
             points = x[promising[boxes == box]].cpu().numpy()
-            if witness := replay(points, self.model, self.prop, box):
+            witness = replay(_different(points), self.model, self.prop, box, self.judge)
+            if witness is not None and witness.sharp:
                 return witness
+            if witness is not None:
+                self.reserve.keep(witness)
         return None
 
 
@@ -191,8 +207,13 @@ def _products(matrix: Float[Tensor, "P m k"], vectors: Float[Tensor, "P *s k"]) 
     return torch.bmm(vectors, matrix.transpose(1, 2))
 
 
-def _float32(array: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+def _different(points: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The points in the same order, each once: in a box that is a point, all are the same."""
+    return np.stack(list({point.tobytes(): point for point in points}.values()))
+
+
+def _tensor(array: NDArray[np.floating], dtype: torch.dtype) -> Tensor:
+    return torch.from_numpy(np.array(array)).to(dtype)
 
 
 def _padded(counts: Sequence[int]) -> tuple[Tensor, Tensor]:

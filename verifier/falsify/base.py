@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import torch
-
 from verifier.clock import Clock
 from verifier.falsify.arena import Arena
 from verifier.property.canonical import Problem
@@ -17,9 +15,10 @@ from verifier.shapes import Float, Int, Tensor
 class Falsifier(ABC):
     """Looks for counterexamples.  A falsifier is its settings; it keeps nothing between two calls.
 
-    Guarantees of every subclass: what is returned was replayed by the original network and judged in exact
-    arithmetic; None says nothing about the property.  The same falsifier gives the same answer for the same arena
-    unless the deadline cuts it short.
+    Guarantees of every subclass: what is returned was replayed by the original network, judged in exact arithmetic
+    and confirmed in real arithmetic; None says nothing about the property.  What only the original network confirms is
+    in the arena's reserve.  The same falsifier gives the same answer for the same arena unless the deadline cuts it
+    short.
     """
 
     @abstractmethod
@@ -33,10 +32,14 @@ class Falsifier(ABC):
         """A short local search from given points, each for its own clause."""
 
     def search(self, problem: Problem, model: Runnable, until: Clock) -> Counterexample | None:
-        """The first counterexample found, or None at the latest when `until` expires."""
+        """The first counterexample found, or None at the latest when `until` expires.
+
+        Where real arithmetic confirms none, it is one of the original network alone.
+        """
         if not problem.property.clauses or until.expired():
             return None
-        return self.attack(Arena.of(problem, model), until)
+        arena = Arena.of(problem, model)
+        return self.attack(arena, until) or arena.reserve.found()
 
     def refine(
         self, problem: Problem, model: Runnable, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"], until: Clock
@@ -48,7 +51,8 @@ class Falsifier(ABC):
         """
         if not len(x) or until.expired():
             return None
-        return self.improve(Arena.of(problem, model, x.device), x.to(torch.float32), clauses, until)
+        arena = Arena.of(problem, model, x.device)
+        return self.improve(arena, x.to(arena.dtype), clauses, until) or arena.reserve.found()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 The unsafe set is a union of clauses.  A clause is a box of inputs and rows `A y + B x <= c` that must all hold
 (`<` where the row is strict).  An instance is `sat` if some clause has a point, else `unsat`.
 
-Every number of the file is a decimal, hence a rational.  A box keeps two roundings of it: outward to float64 for
-proofs, inward to float32 for witnesses.  Rows keep floats for proofs and the exact rationals for witnesses.
+Every number of the file is a decimal, hence a rational.  A box keeps its roundings: outward to float64 for proofs,
+inward to float32 and to float64 for witnesses.  Rows keep floats for proofs and the exact rationals for witnesses.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from verifier.property.numbers import absorb, float32_down, float32_up, nearest,
 
 Doubles = NDArray[np.float64]
 Singles = NDArray[np.float32]
+Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 
 
@@ -31,6 +33,9 @@ class Boxes:
     float32 point lies in the decimal box if and only if it lies in `[lower_in, upper_in]`, wherever `exact` holds.
     `exact` is False for a box in which some input has no float32 value inside: there `lower_in` and `upper_in` are
     both the float32 value nearest to the interval, and a witness is a witness up to that rounding only.
+
+    `lower_within` and `upper_within` are the same for float64: a float64 point lies in the decimal box if and only if
+    it lies between them.  Where some input has no float64 value inside either, they cross.
     """
 
     lower: Doubles  # [N, n_x]
@@ -38,6 +43,8 @@ class Boxes:
     lower_in: Singles  # [N, n_x]
     upper_in: Singles  # [N, n_x]
     exact: Bools  # [N]
+    lower_within: Doubles  # [N, n_x]
+    upper_within: Doubles  # [N, n_x]
 
     def __len__(self) -> int:
         return int(self.lower.shape[0])
@@ -56,7 +63,34 @@ class Boxes:
             middle = nearest(upper_in[hollow], lower_in[hollow], low[0][hollow], high[1][hollow])
             lower_in[hollow] = middle
             upper_in[hollow] = middle
-        return Boxes(low[0], high[1], lower_in, upper_in, np.logical_not(hollow.any(axis=1)))
+        exact = np.logical_not(hollow.any(axis=1))
+        return Boxes(low[0], high[1], lower_in, upper_in, exact, low[1], high[0])
+
+    def ends(self, dtype: np.dtype[Any]) -> tuple[Floats, Floats]:
+        """Where points of that precision are looked for: [N, n_x] each, the lower and the upper end.
+
+        Both are the same float near to the interval wherever no float of that precision lies inside.
+        """
+        if dtype != np.float64:
+            return self.lower_in, self.upper_in
+        hollow = self.lower_within > self.upper_within
+        return np.where(hollow, self.lower, self.lower_within), np.where(hollow, self.lower, self.upper_within)
+
+    def holds_floats(self, dtype: np.dtype[Any]) -> Bools:
+        """Per box whether every input has a float of that precision inside: then `ends` are ends of the box."""
+        if dtype != np.float64:
+            return self.exact
+        found: Bools = np.all(self.lower_within <= self.upper_within, axis=1)
+        return found
+
+    def around(self, box: int, x: Floats) -> tuple[Doubles, Doubles]:
+        """The point of one decimal box nearest to x, between two float64 vectors [n_x]: equal where it is a float64.
+
+        Where no float64 lies inside of an interval, they are the neighbours that enclose it.
+        """
+        low, high = self.lower_within[box], self.upper_within[box]
+        hollow, point = low > high, np.clip(x.astype(np.float64), low, high)
+        return np.where(hollow, self.lower[box], point), np.where(hollow, self.upper[box], point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,21 +181,23 @@ class Property:
     variables: tuple[Variable, ...] | None = None
     warnings: tuple[str, ...] = ()
 
-    def witnessed(self, x: Singles, y: Singles) -> int | None:
+    def witnessed(self, x: Floats, y: Floats) -> int | None:
         """The index of a clause that contains the point, decided in rational arithmetic; None if there is none.
 
-        Clauses whose box is exact come first.  If the clause's box is not (`boxes.exact`), its rows hold exactly,
-        and x is the float32 value nearest to the box wherever the box holds none.
+        Clauses whose box is exact in the precision of x come first.  If the clause's box is not
+        (`boxes.holds_floats`), its rows hold exactly, and x is a float next to the box wherever the box holds none.
         """
         if x.shape != (self.n_x,) or y.shape != (self.n_y,):
             raise ValueError(f"a point needs shapes ({self.n_x},) and ({self.n_y},), not {x.shape} and {y.shape}")
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             return None
-        inside: Bools = np.all((self.boxes.lower_in <= x) & (x <= self.boxes.upper_in), axis=1)
+        lower, upper = self.boxes.ends(x.dtype)
+        inside: Bools = np.all((lower <= x) & (x <= upper), axis=1)
+        exact = self.boxes.holds_floats(x.dtype)
         xs, ys = [Fraction(v) for v in x.tolist()], [Fraction(v) for v in y.tolist()]
         for wanted in (True, False):
             for k, clause in enumerate(self.clauses):
-                possible = inside[clause.box] and bool(self.boxes.exact[clause.box]) == wanted
+                possible = inside[clause.box] and bool(exact[clause.box]) == wanted
                 if possible and all(row.holds(xs, ys) for row in clause.rows.exact):
                     return k
         return None

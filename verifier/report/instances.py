@@ -110,7 +110,8 @@ def _details(record: Record, pictures: Sequence[Picture]) -> list[Child]:
         tag("div", tag("pre", tag("code", record.command)), class_="command") if record.command else None,
         _figures(pictures) if pictures else None,
         tag("dl", *known),
-        None if record.witness is None else _numbers(record.witness),
+        None if record.witness is None else _numbers(record.witness, "counterexample"),
+        None if record.rounding_witness is None else _numbers(record.rounding_witness, "violated by rounding"),
     ]
 
 
@@ -126,12 +127,14 @@ def _figures(pictures: Sequence[Picture]) -> Markup:
     return tag("div", *figures, class_="pictures")
 
 
-def _numbers(witness: Witness) -> Markup:
-    """The counterexample in the form of VNN-COMP; the beginning only if it is very long."""
+def _numbers(witness: Witness, name: str) -> Markup:
+    """A point in the form of VNN-COMP; the beginning only if it is very long."""
     size = len(witness.x) + len(witness.y)
-    heading = f"counterexample: {len(witness.x):,} inputs, {len(witness.y):,} outputs"
+    heading = f"{name}: {len(witness.x):,} inputs, {len(witness.y):,} outputs"
     if not witness.exact:
-        heading += " (some input has no float32 value in its interval; the nearest one is used)"
+        heading += " (some input has no float in its interval; one next to it is used)"
+    if not witness.real:
+        heading += " (of the network's own run; real arithmetic does not confirm it)"
     pairs = [f"(X_{i} {v!r})" for i, v in enumerate(witness.x)] + [f"(Y_{i} {v!r})" for i, v in enumerate(witness.y)]
     body = "(" + "\n ".join(pairs[:LONGEST]) + (")" if size <= LONGEST else "\n ... the rest stands in results.jsonl")
     text = tag("pre", tag("code", body), class_="witness")

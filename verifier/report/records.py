@@ -31,6 +31,7 @@ class Witness:
     x: tuple[float, ...]
     y: tuple[float, ...]
     exact: bool = True
+    real: bool = True  # False if only the network's own run confirms it
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Record:
     lower_bound: float | None = None
     peak_rss_mb: float | None = None
     witness: Witness | None = None
+    rounding_witness: Witness | None = None  # where the network's own run violates what was proved
     command: str = ""
     files: tuple[str, str] = ("", "")  # network and property, as they were opened
     digests: tuple[str | None, str | None] = (None, None)  # their SHA-256
@@ -154,7 +156,8 @@ def parse(line: bytes | str) -> Record | None:
         domains=_integer(statistics, "domains"),
         lower_bound=_number(data, "lower_bound"),
         peak_rss_mb=_number(statistics, "peak_rss_mb"),
-        witness=_witness(_object(data, "counterexample")) if verdict is Verdict.SAT else None,
+        witness=_witness(data, "counterexample") if verdict is Verdict.SAT else None,
+        rounding_witness=_witness(data, "rounding_witness") if verdict is Verdict.UNSAT else None,
         command=_command(data, files, timeout),
         files=files,
         digests=(_text(data, "network_sha256"), _text(data, "property_sha256")),
@@ -192,11 +195,13 @@ def _command(data: Mapping[str, Any], files: tuple[str, str], timeout: float | N
     return shlex.join(["verify", *files, *([] if timeout is None else ["--timeout", f"{timeout:g}"])])
 
 
-def _witness(data: Mapping[str, Any]) -> Witness | None:
+def _witness(line: Mapping[str, Any], key: str) -> Witness | None:
+    data = _object(line, key)
     x, y = (data.get(name) for name in ("x", "y"))
     if not (isinstance(x, list) and isinstance(y, list) and x and all(_finite(v) for v in [*x, *y])):
         return None
-    return Witness(tuple(map(float, x)), tuple(map(float, y)), data.get("exact") is not False)
+    real = key == "counterexample" and line.get("arithmetic") != "run"
+    return Witness(tuple(map(float, x)), tuple(map(float, y)), data.get("exact") is not False, real)
 
 
 def _family(network: str) -> str:

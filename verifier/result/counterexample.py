@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
 from itertools import islice
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,24 +18,41 @@ _REPLAYED = object()  # only `replay` holds it
 
 @runtime_checkable
 class Runnable(Protocol):
-    """A network in its original form: one sample [n_x] or several [B, n_x] in, outputs in the same arrangement."""
+    """A network in its original form: one sample [n_x] or several [B, n_x] in, outputs in the same arrangement.
+
+    One that runs in float64 says so by an attribute `dtype`.
+    """
 
     def run(self, x: NDArray[np.float32]) -> NDArray[np.floating]: ...
+
+
+def precision(model: Runnable) -> np.dtype[Any]:
+    """The type of the numbers that witnesses of a network are made of: float64 where it runs in that, else float32."""
+    wide = getattr(model, "dtype", None) == np.float64
+    return np.dtype(np.float64 if wide else np.float32)
+
+
+Judge = Callable[[NDArray[np.floating], int], bool]
+"""Whether in real arithmetic, too, the point of a box (by its number) that is nearest to a witness is unsafe."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counterexample:
     """A replayed witness.  Only `replay` can make one.
 
-    Guarantees: `y` is what the original network answers to the float32 point `x`, and both satisfy clause `clause`
-    of the property in exact arithmetic.  If `exact` is false, some input of the clause's box has no float32 value
-    between its bounds and the nearest one stands in for it.
+    Guarantees: `y` is what the original network answers to the point `x` (float32, or float64 if that is what the
+    network runs in), and both satisfy clause `clause` of the property in exact arithmetic.  If `exact` is false, some
+    input of the clause's box has no such float between its bounds and one next to them stands in for it.
+
+    If it is `sharp`, a point of the decimal box (x itself if it lies inside, else the nearest one) is unsafe in real
+    arithmetic, too: then no proof can contradict it.  Otherwise all that is known is what the network's own run gave.
     """
 
-    x: NDArray[np.float32]
+    x: NDArray[np.floating]
     y: NDArray[np.floating]
     clause: int
     exact: bool = True
+    sharp: bool = False
     variables: tuple[Variable, ...] | None = None  # the tensors that a VNN-LIB 2.0 property declares, in order
     token: InitVar[object] = None
 
@@ -62,24 +79,32 @@ class Counterexample:
         return "\n".join(lines) + "\n"
 
 
-def replay(candidates: NDArray[np.floating], model: Runnable, prop: Property, box: int) -> Counterexample | None:
-    """The first candidate that is a counterexample, or None.
+def replay(
+    candidates: NDArray[np.floating], model: Runnable, prop: Property, box: int, judge: Judge | None = None
+) -> Counterexample | None:
+    """The first candidate that is a sharp counterexample; else the first that is one at all, or None.
 
     Requires: candidates [n_x] or [B, n_x], points in or near box number `box` of the property.
-    Guarantees: each candidate is rounded to float32 and clipped into the box (rounded inward), run by the original
-    network, and judged in exact arithmetic.
+    Guarantees: each candidate is rounded to the network's precision and clipped into the box (rounded inward), run by
+    the original network, and judged in exact arithmetic.  Without a `judge` no counterexample is sharp.
     """
-    points = np.atleast_2d(candidates)
-    lower, upper = prop.boxes.lower_in[box], prop.boxes.upper_in[box]
+    points, dtype = np.atleast_2d(candidates), precision(model)
+    lower, upper = (end[box] for end in prop.boxes.ends(dtype))
     points = points[np.isfinite(points).all(axis=1)]
-    points = np.clip(points, lower, upper).astype(np.float32)  # rounding keeps the order, so it stays in the box
+    points = np.clip(points, lower, upper).astype(dtype)  # rounding keeps the order, so it stays in the box
+    blunt: Counterexample | None = None
     for x in points:
         y = np.asarray(model.run(x))  # one by one, as a judge would: a batch may round differently
         clause = prop.witnessed(x, y) if np.isfinite(y).all() else None
-        if clause is not None:
-            exact = bool(prop.boxes.exact[prop.clauses[clause].box])
-            return Counterexample(x, y, clause, exact, prop.variables, token=_REPLAYED)
-    return None
+        if clause is None:
+            continue
+        own = prop.clauses[clause].box
+        sharp, exact = judge is not None and judge(x, own), bool(prop.boxes.holds_floats(dtype)[own])
+        found = Counterexample(x, y, clause, exact, sharp, prop.variables, token=_REPLAYED)
+        if sharp or judge is None:
+            return found
+        blunt = blunt or found
+    return blunt
 
 
 def number(value: np.floating | float, positional: bool = False) -> str:

@@ -13,6 +13,7 @@ import verifier
 from verifier.clock import Clock
 from verifier.errors import UnsupportedOperator, VerifierError
 from verifier.result.counterexample import Counterexample
+from verifier.result.reserve import Reserve
 from verifier.result.result import Result, Setting
 from verifier.result.statistics import PHASES, Statistics, peak_rss_mb
 from verifier.result.verdict import Reason, Verdict
@@ -41,6 +42,7 @@ class Ledger:
     phases: tuple[str, ...] = PHASES
     seconds: dict[str, float] = field(default_factory=dict)  # finished phases
     running: tuple[str, float] | None = None  # the current phase and when it began (time.monotonic)
+    reserve: Reserve | None = None  # for a witness that only the network's own run confirms
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -67,12 +69,19 @@ class Ledger:
         message: str | None = None,
         counterexample: Counterexample | None = None,
     ) -> Result:
-        """The result with this verdict and all that is known now."""
+        """The result with this verdict and all that is known now.
+
+        A witness in reserve decides what would be undecided otherwise; beside a proof it is only mentioned.
+        """
+        kept = None if self.reserve is None else self.reserve.found()
+        if kept is not None and verdict in (Verdict.UNKNOWN, Verdict.TIMEOUT):
+            verdict, reason, message, counterexample = Verdict.SAT, None, None, kept
         return Result(
             verdict,
             reason,
             message,
             counterexample,
+            kept if verdict is Verdict.UNSAT else None,
             lower_bound=self.lower_bound,
             setting=self.setting,
             network_sha256=self.network_sha256,

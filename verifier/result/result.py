@@ -29,12 +29,16 @@ class Result:
 
     Guarantees: `sat` if and only if there is a replayed counterexample; `unsat` has no reason; any other verdict has
     a reason, or for an error a message.
+
+    `unsat` speaks of real arithmetic.  `rounding_witness` then says where the network's own run differs: at that point
+    rounding takes it into the unsafe set.
     """
 
     verdict: Verdict
     reason: Reason | None = None
     message: str | None = None  # one sentence for people
     counterexample: Counterexample | None = None
+    rounding_witness: Counterexample | None = None
     lower_bound: float | None = None  # of the largest row of the worst clause, certified; None if nothing is known
     setting: Setting = field(default_factory=Setting)
     network_sha256: str | None = None
@@ -48,6 +52,8 @@ class Result:
     def __post_init__(self) -> None:
         if (self.verdict is Verdict.SAT) != (self.counterexample is not None):
             raise SoundnessError("a verdict is sat if and only if there is a replayed counterexample")
+        if self.rounding_witness is not None and self.verdict is not Verdict.UNSAT:
+            raise SoundnessError("rounding can only differ from a proof where there is one")
         if self.verdict.decided and self.reason is not None:
             raise SoundnessError("a definite verdict has no reason for being undecided")
         if not self.verdict.decided and self.reason is None and not self.message:
@@ -57,6 +63,23 @@ class Result:
     def witness(self) -> str | None:
         """The counterexample in the form of VNN-COMP, or None."""
         return None if self.counterexample is None else self.counterexample.text()
+
+    @property
+    def arithmetic(self) -> str | None:
+        """What a definite verdict speaks of: `real` arithmetic, or only the network's own `run`; None if undecided."""
+        if self.counterexample is not None:
+            return "real" if self.counterexample.sharp else "run"
+        return "real" if self.verdict is Verdict.UNSAT else None
+
+    @property
+    def note(self) -> str | None:
+        """What people should know beside the verdict: where the network's run and real arithmetic differ."""
+        if self.arithmetic == "run":
+            return "the witness is one of the network's own run; real arithmetic does not confirm it"
+        if self.rounding_witness is None:
+            return None
+        place = "a point of the box" if self.rounding_witness.exact else "a float next to the box"
+        return f"this holds in real arithmetic; the network's own run violates the property by rounding at {place}"
 
     def as_dict(self) -> dict[str, Any]:
         """The object of `--json`: the documented keys in the documented order, and `message` beside them."""
@@ -75,6 +98,8 @@ class Result:
             "time": {name: round(self.time.get(name, 0.0), 6) for name in ("total", *PHASES)},
             "lower_bound": self.lower_bound,
             "counterexample": _witness(self.counterexample),
+            "arithmetic": self.arithmetic,
+            "rounding_witness": _witness(self.rounding_witness),
             "statistics": asdict(self.statistics),
             "config": self.setting.config,
             "seed": self.setting.seed,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import torch
-
 from verifier.clock import Clock
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier
@@ -34,7 +32,7 @@ class Offers:
         arena = self._arena
         if self._clock.expired():
             return None
-        x, clauses = x.to(arena.device, torch.float32), clauses.to(arena.device)
+        x, clauses = x.to(arena.device, arena.dtype), clauses.to(arena.device)
         witness = _as_they_are(arena, x, clauses)
         began = time.monotonic()
         if witness is not None or self._falsifier is None or self._spent > SHARE * (began - self._began):

@@ -307,7 +307,7 @@ class SignSpace(Space[SignDomains]):
                 continue
             if leaf.x0 is not None:
                 number = self.root.numbers[leaves.clause[i : i + 1]].cpu()
-                witness = self.offer(leaf.x0.unsqueeze(0).float(), number)
+                witness = self.offer(leaf.x0.unsqueeze(0), number)
                 if witness is not None:
                     return replace(decided, witness=witness)
             reason = Reason.TIMEOUT if self.until.expired() else Reason.NUMERICS
