@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from verifier.defaults import default_dtype
 from verifier.errors import InputError
 from verifier.network.lower import lower
 from verifier.network.network import Network
@@ -22,7 +23,7 @@ class ModuleModel:
     """A torch module that maps tensors of `input_shape` (batch axis included) to one tensor.
 
     Works on a copy on the CPU in evaluation mode; the module that was given stays as it is.  Later changes
-    to it are not seen.
+    to it are not seen.  It is always run with the default type of torch that is set when this is made.
     """
 
     def __init__(self, module: nn.Module, input_shape: tuple[int, ...]) -> None:
@@ -30,6 +31,7 @@ class ModuleModel:
             raise InputError(f"the input shape {input_shape} must have positive entries")
         self.input_shape = tuple(int(n) for n in input_shape)
         self._module = copy.deepcopy(module).cpu().eval().requires_grad_(False)
+        self._default = torch.get_default_dtype()
         self.sha256 = _digest(self._module)
         self._output_shape: tuple[int, ...] | None = None
         for name, tensor in self._module.state_dict().items():
@@ -63,12 +65,13 @@ class ModuleModel:
         return np.stack(rows) if rows else np.zeros((0, self.n_out), np.float32)
 
     def network(self) -> Network:
-        return lower(self._module, self.input_shape, {})
+        with default_dtype(self._default):
+            return lower(self._module, self.input_shape, {})
 
     def _call(self, x: torch.Tensor) -> torch.Tensor:
         dtype = next((p.dtype for p in self._module.parameters() if p.is_floating_point()), torch.float32)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), default_dtype(self._default):
                 found = self._module(x.to(dtype))
         except Exception as error:  # foreign code may raise anything
             reason = " ".join(str(error).split())[:300]
