@@ -11,20 +11,58 @@ def main() -> None:
 
     The process ends at once: tearing torch and its thread pools down takes time that nobody needs.
     """
+    code = 4
     try:
         code = _run(sys.argv[1:])
     except KeyboardInterrupt:  # while the command line itself was being loaded
-        print("unknown")
-        code = 3
+        code = _interrupted()
+    except BaseException as error:  # a part of this program that cannot be loaded, or a library that calls `sys.exit`
+        _fail(f"internal error: {type(error).__name__}: {error}")
     for stream in (sys.stdout, sys.stderr):
-        try:  # noqa: SIM105 (contextlib would be one more thing to load before Ctrl-C is understood)
+        try:
             stream.flush()
-        except (OSError, ValueError):  # a reader that has gone cannot be reached
-            pass
+        except (OSError, ValueError, AttributeError):  # of stderr nothing depends on it
+            code = 4 if stream is sys.stdout else code
     os._exit(code)
 
 
+def _interrupted() -> int:
+    try:
+        print("unknown", flush=True)
+        return 3
+    except (OSError, ValueError) as error:
+        _complain(f"the answer cannot be written to stdout: {error}")
+        return 4
+
+
+def _fail(text: str) -> None:
+    """One line on stderr, and in the files that were asked for: no older answer may stay in them."""
+    _complain(text)
+    try:
+        import json
+
+        from verifier.cli.files import option_value, write_whole
+
+        if result := option_value(sys.argv, "--result"):
+            write_whole(result, "error\n")
+        if (file := option_value(sys.argv, "--json")) not in (None, "-"):
+            write_whole(str(file), json.dumps({"verdict": "error", "reason": text}) + "\n")
+    except Exception:  # of any kind: what failed may be needed for this too
+        return
+
+
+def _complain(text: str) -> None:
+    """One line on stderr, if it can be written.  Only Python itself is needed for it."""
+    try:  # noqa: SIM105 (contextlib would be one more thing to load before Ctrl-C is understood)
+        print("error:", " ".join(text.split()), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
+
+
 def _run(argv: list[str]) -> int:
+    from verifier.streams import stand_ins
+
+    stand_ins()
     if not sys.warnoptions and not {"-v", "--verbose"} & set(argv):
         import warnings
 

@@ -17,6 +17,7 @@ from verifier.batch.judge import Demands, Finding
 from verifier.batch.records import Record, Terms, line_of
 from verifier.batch.resume import remainder
 from verifier.batch.store import Store
+from verifier.streams import tell
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ def _run(plan: Plan, store: Store) -> None:
         store.forget(left.outdated)
     done = len(plan.instances) - len(left.todo)
     if done and not plan.quiet:
-        print(f"{done} of {len(plan.instances)} instances are done already", file=sys.stderr)
+        tell(f"{done} of {len(plan.instances)} instances are done already")
     if left.todo:
         with display(len(plan.instances), done, plan.workers, plan.quiet) as observer:
             _decide(plan, left.todo, store, observer)

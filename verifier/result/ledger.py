@@ -84,13 +84,13 @@ class Ledger:
             versions=versions(),
         )
 
-    def fail(self, error: Exception) -> Result:
+    def fail(self, error: BaseException) -> Result:
         """The result of a run that ended in an error."""
         reason = Reason.UNSUPPORTED if isinstance(error, UnsupportedOperator) else None
         return self.conclude(Verdict.ERROR, reason, sentence(error))
 
 
-def sentence(error: Exception) -> str:
+def sentence(error: BaseException) -> str:
     """One line about an error; what was not raised on purpose is called internal."""
     text = f"internal error: {type(error).__name__}: {error}"
     if isinstance(error, VerifierError):
