@@ -40,8 +40,8 @@ class Request:
 def conduct(request: Request, work: Callable[[Common, Ledger], Result]) -> int:
     """Runs `work` and gives its answer, or the answer of whatever ends it; the exit code.
 
-    Guarantees: an answer on every path, exactly one.  Errors are written to the files and raised again.  Raises
-    Undelivered if the answer could not be written.
+    Guarantees: an answer on every path, exactly one.  Errors are written to the files and raised again, but for
+    files that cannot be written to.  Raises Undelivered if the answer could not be written.
     """
     start_logging(request.options["quiet"], request.options["verbose"])
     answer = Answer(request.sinks.write)
@@ -50,8 +50,8 @@ def conduct(request: Request, work: Callable[[Common, Ledger], Result]) -> int:
     def early(reason: Reason) -> Result:
         return _early(ledger, reason)
 
+    request.sinks.prepare(request.network, request.property)
     try:
-        request.sinks.prepare(request.network, request.property)
         options = begin(request.network, request.property, request.options, ledger)
         with progress(ledger, options.clock, options.quiet):
             ending = Ending(answer, early, lambda result: result.verdict.exit_code)

@@ -60,12 +60,13 @@ def clear_named(words: Sequence[str], options: Iterable[str]) -> None:
 
     What goes wrong is passed over: this comes before anything is checked.
     """
-    named = [value for option in options if (value := option_value(words, option)) not in (None, "-")]
-    others = [os.path.realpath(word) for word in words if word not in named]
-    for path in named:
-        if path is not None and os.path.realpath(path) not in others:
-            with contextlib.suppress(OSError, ValueError):
-                clear(path)
+    with contextlib.suppress(OSError, ValueError):
+        places = [os.path.realpath(word) for word in words]
+        places += [os.path.realpath(word.partition("=")[2]) for word in words if "=" in word]
+        for option in options:
+            path = option_value(words, option)
+            if path not in (None, "-") and places.count(os.path.realpath(str(path))) == 1:
+                clear(str(path))
 
 
 def option_value(words: Sequence[str], option: str) -> str | None:

@@ -97,8 +97,8 @@ def answer(question: Question) -> int:
         return survey(Task(load, options.config, options.device, options.threads, options.seed), records[0])
 
     ending = Ending(Answer(question.write), early, _exit_code)
+    question.check()
     try:
-        question.check()
         options = begin(question.network, question.property, question.common(), ledger)
         with progress(ledger, options.clock, options.quiet):
             found = ending.of(options.clock, lambda: work(options))
