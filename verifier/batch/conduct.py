@@ -75,7 +75,10 @@ def _run(plan: Plan, store: Store) -> None:
     left = remainder(plan.instances, plan.terms, store)
     if left.outdated:
         log.warning("%d networks or properties have changed; they are decided again", len(left.outdated))
-        store.forget(left.outdated)
+    if left.failed and not plan.quiet:
+        tell(f"{len(left.failed)} instances ended in an error; they are tried again")
+    store.remove_table()  # until the end: an old one may hold what is forgotten here
+    store.forget((*left.outdated, *left.failed))
     done = len(plan.instances) - len(left.todo)
     if done and not plan.quiet:
         tell(f"{done} of {len(plan.instances)} instances are done already")
