@@ -13,7 +13,7 @@ from verifier.cli.common import Common, start_logging
 from verifier.cli.progress import progress
 from verifier.cli.watchdog import watched
 from verifier.clock import Clock
-from verifier.result.ledger import Ledger, sentence
+from verifier.result.ledger import Ledger, sentence, versions
 from verifier.result.result import Result, Setting
 from verifier.result.verdict import Reason, Verdict
 from verifier.streams import tell
@@ -68,7 +68,8 @@ def conduct(request: Request, work: Callable[[Common, Ledger], Result]) -> int:
 
 
 def begin(network: str, prop: str, given: Mapping[str, Any], ledger: Ledger) -> Common:
-    """The common options, checked; the ledger knows them from now on."""
+    """The common options, checked; the ledger knows them from now on, and all that an early answer needs is loaded."""
+    versions()
     options = Common.of(dict(given))
     ledger.clock = options.clock
     ledger.setting = Setting(network, prop, options.timeout, options.config.resolved(), options.seed)
