@@ -13,7 +13,8 @@ def main() -> None:
     """
     code = 4
     try:
-        code = _run(sys.argv[1:])
+        found = _guard(sys.argv[1:])
+        code = _run(sys.argv[1:]) if found is None else found
     except KeyboardInterrupt:  # while the command line itself was being loaded
         code = _interrupted()
     except BaseException as error:  # a part of this program that cannot be loaded, or a library that calls `sys.exit`
@@ -36,17 +37,12 @@ def _interrupted() -> int:
 
 
 def _fail(text: str) -> None:
-    """One line on stderr, and in the files that were asked for: no older answer may stay in them."""
+    """One line on stderr, and `error` in the files that were asked for."""
     _complain(text)
     try:
-        import json
+        from verifier.cli.guardian import note
 
-        from verifier.cli.files import option_value, write_whole
-
-        if result := option_value(sys.argv, "--result"):
-            write_whole(result, "error\n")
-        if (file := option_value(sys.argv, "--json")) not in (None, "-"):
-            write_whole(str(file), json.dumps({"verdict": "error", "reason": text}) + "\n")
+        note(sys.argv[1:], "error", text)
     except Exception:  # of any kind: what failed may be needed for this too
         return
 
@@ -59,10 +55,16 @@ def _complain(text: str) -> None:
         pass
 
 
-def _run(argv: list[str]) -> int:
+def _guard(argv: list[str]) -> int | None:
+    """None in the process that does the work; the exit code in the one that waits for it."""
+    from verifier.cli.guardian import guarded
     from verifier.streams import stand_ins
 
     stand_ins()
+    return None if argv[:1] == ["batch"] else guarded(argv)  # a batch has processes of its own for the work
+
+
+def _run(argv: list[str]) -> int:
     if not sys.warnoptions and not {"-v", "--verbose"} & set(argv):
         import warnings
 
