@@ -96,11 +96,13 @@ def test_the_worker_dies_with_its_guardian_and_stops_with_it(tiny: Any) -> None:
         assert process.stderr is not None
         assert process.stderr.readline() == "stuck\n"
         both = [process.pid, worker_of(process)]
-        process.send_signal(signal.SIGTSTP)
-        wait_until(both, "T")
-        process.send_signal(signal.SIGCONT)
-        wait_until(both, "SR")
-        process.kill()
+        try:
+            process.send_signal(signal.SIGTSTP)
+            wait_until(both, "T")
+            process.send_signal(signal.SIGCONT)
+            wait_until(both, "SR")
+        finally:
+            process.kill()
         process.wait(timeout=20)
         wait_until(both[1:], "-")
 

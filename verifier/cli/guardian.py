@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 
 from verifier.cli.files import clear_named, option_value, write_whole
@@ -59,11 +61,13 @@ def _belong_to(parent: int) -> None:
 
 
 def _guard(child: int, usual: set[int | signal.Signals], argv: Sequence[str]) -> int:
-    heard: list[int] = []
+    heard: dict[int, float] = {}
 
     def pass_on(number: int, frame: object) -> None:
-        heard.append(number)
-        os.kill(child, number)
+        # `timeout` and others send a signal to this process and to its group: the fork is to hear it once.
+        if time.monotonic() - heard.get(number, -math.inf) > 1.0:
+            heard[number] = time.monotonic()
+            os.kill(child, number)
 
     def pause(number: int, frame: object) -> None:
         os.killpg(child, signal.SIGSTOP)
