@@ -56,6 +56,7 @@ else:
         import verifier.incomplete
     except BaseException as error:
         print(f"the verifier ({type(error).__name__}: {error})".replace("\n", " "))
-' torch onnx onnxruntime numpy click yaml tqdm highspy msgspec jaxtyping) || fail "$PYTHON cannot be run, or a library ended it"
+' torch onnx onnxruntime numpy click yaml tqdm highspy msgspec jaxtyping) ||
+        fail "$PYTHON cannot be run, or a library ended it"
     [ -z "$missing" ] || fail "$PYTHON cannot load $missing; see the README"
 }

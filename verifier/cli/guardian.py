@@ -6,6 +6,7 @@ work is done by a fork, which is made before anything large is loaded.  The guar
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
@@ -20,6 +21,8 @@ from verifier.clock import process_start
 from verifier.errors import Undelivered
 from verifier.streams import say, tell
 
+WITHOUT_VERDICT = ("batch", "bounds", "show", "robust", "report")
+"""Commands that do not answer with a verdict."""
 OUTPUTS = ("--json", "--result", "--counterexample")
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -37,24 +40,23 @@ def guarded(argv: Sequence[str]) -> int | None:
     process_start()  # is kept: the fork's time limit counts from the start of this process
     parent = os.getpid()
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGTSTP})
-    child = -1
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever ignores it does not hear how a process ended
     try:
         child = os.fork()
-        if child == 0:
-            _belong_to(parent)
-        else:
-            return _guard(child, usual, argv)
     except OSError:  # no further process can be started: work without a guardian
-        return None
-    finally:
-        if child <= 0:
-            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+        child = -1
+    if child > 0:
+        return _guard(child, usual, argv)
+    if child == 0:
+        _belong_to(parent)
+    signal.pthread_sigmask(signal.SIG_SETMASK, usual)
     return None
 
 
 def _belong_to(parent: int) -> None:
     """Dies with its parent, and hears signals from nobody else: those of a terminal go to the parent's group."""
-    os.setpgid(0, 0)
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before
         os._exit(4)
@@ -67,27 +69,33 @@ def _guard(child: int, usual: set[int | signal.Signals], argv: Sequence[str]) ->
         # `timeout` and others send a signal to this process and to its group: the fork is to hear it once.
         if time.monotonic() - heard.get(number, -math.inf) > 1.0:
             heard[number] = time.monotonic()
-            os.kill(child, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
 
     def pause(number: int, frame: object) -> None:
-        os.killpg(child, signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        os.killpg(child, signal.SIGCONT)  # when this process goes on
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.killpg(child, signal.SIGCONT)  # when this process goes on
 
     for number in _PASSED_ON:
         signal.signal(number, pass_on)
-    signal.signal(signal.SIGTSTP, pause)
+    if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTSTP, pause)
     signal.pthread_sigmask(signal.SIG_SETMASK, usual)
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status):
         return os.WEXITSTATUS(status)
     ended = os.WTERMSIG(status)
     if ended in heard:  # before it was ready to answer
-        return _interrupted(argv)
+        return interrupted(argv)
     return _died(signal.Signals(ended).name, argv)
 
 
-def _interrupted(argv: Sequence[str]) -> int:
+def interrupted(argv: Sequence[str]) -> int:
+    """Answers for work that an interrupt has ended before it could answer itself; the exit code."""
+    if argv[:1] and argv[0] in WITHOUT_VERDICT:
+        return 3
     note(argv, "unknown", "interrupted")
     try:
         say("unknown")

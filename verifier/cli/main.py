@@ -11,6 +11,7 @@ import click
 
 from verifier import __version__
 from verifier.cli.files import clear_named, option_value
+from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
 from verifier.streams import tell
 
@@ -62,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
 
     Guarantees: 1 only if the command itself ended with it.  No older answer is left in the files for an answer.
     """
-    clear_named(argv, ("--json", "--result", "--counterexample"))
+    clear_named(argv, OUTPUTS)
     try:
         return _follow(argv)
     except BaseException as error:  # the last net: a user gets a sentence, a developer runs again with -v
@@ -78,7 +79,7 @@ def _follow(argv: Sequence[str]) -> int:
         _record(argv, InputError(error.format_message()))
         return 2
     except (KeyboardInterrupt, click.Abort):  # before the run began; later ones are answered there
-        if argv and argv[0] not in ("batch", "bounds", "show", "robust", "report"):
+        if argv and argv[0] not in WITHOUT_VERDICT:
             _record(argv, None)
         return 3
 
