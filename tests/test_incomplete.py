@@ -23,7 +23,7 @@ from verifier.property.canonical import canonicalise
 from verifier.result.ledger import Ledger
 from verifier.result.lower_bounds import PHASES, LowerBounds, RowBound
 from verifier.result.verdict import Reason
-from verifier.run import Task, from_files
+from verifier.run import Task, from_arrays, from_files
 
 QUICK = load_config(
     "auto",
@@ -240,7 +240,10 @@ def test_modules_without_kinks_are_bounded_exactly(method: str) -> None:
 
 
 def test_a_property_without_clauses() -> None:
-    nothing = verifier.lower_bounds(linear(2.0), lower=[-1.0], upper=[1.0], unsafe=[])
+    """As of a file all of whose boxes are empty."""
+    config, ledger = load_config("auto"), Ledger(phases=PHASES)
+    task = Task(from_arrays(linear(2.0), [-1.0], [1.0], None), config)
+    (nothing,) = survey(task, Record.of(["crown"], config, ledger))
     assert (nothing.clauses, nothing.worst, nothing.rows, nothing.reason) == (0, None, (), None)
 
 
@@ -250,6 +253,15 @@ def test_arguments_that_make_no_sense(files: Any) -> None:
         verifier.lower_bounds(*instance, method="planet")
     with pytest.raises(InputError, match="iterations"):
         verifier.lower_bounds(*instance, method="crown", iterations=3)
+    for wrong in (
+        {"method": None},
+        {"method": ["crown"]},
+        {"iterations": -1},
+        {"iterations": "3"},
+        {"iterations": 1.5},
+    ):
+        with pytest.raises(InputError):
+            verifier.lower_bounds(*instance, **wrong)
 
 
 def test_of_several_rows_the_best_counts_and_zero_proves_nothing() -> None:

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from forks import PATIENCE, watched
+from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import verifier
 from verifier.bounding.clauses import ClauseBounds
 from verifier.clock import Clock
-from verifier.config import load_config
+from verifier.config import Config, load_config
+from verifier.defaults import default_dtype
 from verifier.errors import InputError
 from verifier.falsify.arena import Arena
 from verifier.processes import cores, forkable
@@ -82,41 +85,225 @@ def test_branching_decides_what_the_root_leaves_open(module: nn.Module) -> None:
     assert touching.verdict in (Verdict.SAT, Verdict.UNKNOWN)
 
 
-def test_an_empty_box_holds(module: nn.Module) -> None:
-    assert verifier.verify(module, lower=[1, 0], upper=[0, 1], unsafe=[([[1.0, 0.0]], [9.0])]).verdict is Verdict.UNSAT
-
-
-def test_no_unsafe_output_holds(module: nn.Module) -> None:
-    assert verifier.verify(module, **BOX, unsafe=[]).verdict is Verdict.UNSAT
-
-
 def test_a_limit_of_zero_seconds(module: nn.Module) -> None:
     result = verifier.verify(module, **BOX, unsafe=[([[1.0, 0.0]], [1.0])], timeout=0.0)
     assert (result.verdict, result.reason) == (Verdict.TIMEOUT, Reason.TIMEOUT)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"lower": [0.0, 0.0]},
-        {**BOX},
-        {**BOX, "prop": "p.vnnlib", "unsafe": [([[1.0, 0.0]], [0.0])]},
-        {"prop": "p.vnnlib"},
-        {**BOX, "unsafe": [([[1.0]], [0.0])]},
-        {**BOX, "unsafe": [([[1.0, 0.0]], [0.0, 1.0])]},
-        {**BOX, "unsafe": [([["a", "b"]], [0.0])]},
-        {"lower": [0.0, 0.0], "upper": [1.0], "unsafe": []},
-        {"lower": [0.0, np.nan], "upper": [1.0, 1.0], "unsafe": []},
-        {"lower": [0.0, 0.0], "upper": [1.0, np.inf], "unsafe": []},
-        {"lower": [], "upper": [], "unsafe": []},
-        {**BOX, "unsafe": [], "device": "cuda:77"},
-        {**BOX, "unsafe": [], "config": "nothing"},
-    ],
-)
-def test_arguments_that_make_no_sense(module: nn.Module, arguments: dict[str, Any]) -> None:
+ROW = [([[1.0, 0.0]], [-9.0])]
+"""Unsafe outputs that cannot be: whoever does not look at the other arguments answers `unsat`."""
+
+
+class Hostile:
+    """Whatever is asked of it fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __index__(self) -> int:
+        raise RuntimeError("no index")
+
+    def __array__(self, *args: Any, **named: Any) -> Any:
+        raise RuntimeError("no array")
+
+
+WRONG: list[dict[str, Any]] = [
+    {"lower": [1, 0], "upper": [0, 1]},  # swapped in one entry
+    {"lower": [1.0, 1.0], "upper": [-1.0, -1.0]},
+    {"lower": [0.0, 0.0], "upper": [1.0]},
+    {"lower": [0.0], "upper": [1.0]},
+    {"lower": 0.0, "upper": 1.0},
+    {"lower": [0.0, 0.0, 0.0], "upper": [1.0, 1.0, 1.0]},
+    {"lower": [[0.0], [0.0]], "upper": [[1.0], [1.0]]},
+    {"lower": [0.0, np.nan]},
+    {"upper": [1.0, np.inf]},
+    {"upper": None},
+    {"lower": [], "upper": []},
+    {"lower": "ab"},
+    {"lower": ["0", "0"]},
+    {"lower": [[0.0], [0.0, 1.0]]},
+    {"lower": [0.0, None]},
+    {"lower": np.zeros(2) + 0j},
+    {"lower": np.ma.masked_array([0.0, 0.0], [True, False])},
+    {"lower": np.array([2**53 + 1, 0]), "upper": np.array([2**60, 1])},
+    {"upper": torch.ones(2, device="meta")},
+    {"upper": torch.ones(2, dtype=torch.complex64)},
+    {"lower": Hostile()},
+    {"unsafe": []},
+    {"unsafe": ()},
+    {"unsafe": None},
+    {"unsafe": 3},
+    {"unsafe": "Y_0 <= 1"},
+    {"unsafe": {0: ROW[0]}},
+    {"unsafe": ROW[0]},  # without a list around it
+    {"unsafe": (np.eye(2), np.zeros(2))},
+    {"unsafe": [([[1.0, 0.0]], [0.0], [0.0])]},
+    {"unsafe": [None]},
+    {"unsafe": [(None, None)]},
+    {"unsafe": [([[1.0]], [0.0])]},
+    {"unsafe": [([[1.0, 0.0]], [0.0, 1.0])]},
+    {"unsafe": [([[1.0, 0.0]], [[0.0]])]},
+    {"unsafe": [([[[1.0, 0.0]]], [0.0])]},
+    {"unsafe": [(1.0, 0.0)]},
+    {"unsafe": [(np.zeros((0, 2)), [])]},
+    {"unsafe": [([["a", "b"]], [0.0])]},
+    {"unsafe": [([[np.nan, 0.0]], [0.0])]},
+    {"prop": "p.vnnlib"},
+    {"prop": 5},
+    *({"device": d} for d in ("tpu", "cuda:77", "cuda:99999999999", "", None, 0, "meta", torch.device("meta"))),
+    *({"seed": s} for s in (-1, 2**64, 0.5, "0", None, Hostile())),
+    *({"timeout": t} for t in (-1, "60", np.nan, -np.inf, 1j, [1], True, -(10**400), Hostile())),
+    *({"threads": n} for n in (0, -1, 1.5, "2", True, 10**30, Hostile())),
+    *({"config": c} for c in ("nothing", None, 5, {}, b"auto", "a\0b", "", ["auto"], verifier.verify)),
+    {"config": Config(search=5)},  # type: ignore[arg-type]
+    {"config": Config(search=Hostile())},  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: " ".join(f"{k}={v!s:.30}" for k, v in wrong.items()))
+def test_arguments_that_make_no_sense(module: nn.Module, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        verifier.verify(module, **{**BOX, "unsafe": ROW, **wrong})
+    assert "\n" not in str(caught.value)
     with pytest.raises(InputError):
-        verifier.verify(module, **arguments)
+        verifier.lower_bounds(module, method="interval", **{**BOX, "unsafe": ROW, **wrong})
+    if wrong.keys() <= {"lower", "upper", "prop"}:
+        with pytest.raises(InputError):
+            verifier.bounds(module, **{**BOX, **wrong})
+
+
+@pytest.mark.parametrize("network", [None, 5, b"net.onnx", "", "a\0b", "\ud800", "none.onnx", nn.Linear, [nn.ReLU()]])
+def test_networks_that_are_none(network: Any) -> None:
+    for call in (verifier.verify, verifier.lower_bounds):
+        with pytest.raises(InputError):
+            call(network, **BOX, unsafe=ROW)
+        with pytest.raises(InputError):
+            call(network, "p.vnnlib")
+    with pytest.raises(InputError):
+        verifier.bounds(network, **BOX)
+
+
+def test_an_exported_program_is_refused(module: nn.Module) -> None:
+    exported = torch.export.export(module, (torch.zeros(1, 2),))
+    with pytest.raises(InputError, match=r"an ONNX file or a torch module is expected, not .*ExportedProgram"):
+        verifier.verify(exported, **BOX, unsafe=ROW)  # type: ignore[arg-type]
+
+
+def test_incomplete_arguments(module: nn.Module) -> None:
+    for arguments in ({}, {"lower": [0.0, 0.0]}, BOX, {"unsafe": ROW}):
+        with pytest.raises(InputError, match="lower, upper and unsafe"):
+            verifier.verify(module, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="lower and upper"):
+        verifier.bounds(module, lower=[0.0, 0.0])
+    with pytest.raises(InputError, match="not both"):
+        verifier.verify("net.onnx", "p.vnnlib", unsafe=[])
+
+
+@pytest.mark.parametrize(
+    "meaningful",
+    [
+        {"lower": np.array([False, False]), "upper": np.array([True, True])},
+        {"lower": (0, 0), "upper": (1, 1)},
+        {"lower": np.zeros(2, np.float16), "upper": np.ones(2, np.longdouble)},
+        {"lower": torch.zeros(2, dtype=torch.bfloat16), "upper": torch.ones(2).to_sparse()},
+        {"lower": [np.float32(0), 0], "upper": torch.ones(2, dtype=torch.uint8)},
+        {"unsafe": (([1.0, 0.0], -9.0),)},
+        {"unsafe": [[np.array([[1, 0]]), torch.tensor([-9])]]},
+        {"timeout": np.float32(60), "seed": np.int64(3), "threads": np.uint8(1)},
+        {"timeout": np.inf},
+        {"timeout": 10**400},
+        {"device": torch.device("cpu")},
+        {"config": Config()},
+        {"config": Path("auto")},
+    ],
+    ids=str,
+)
+def test_arguments_in_other_words(module: nn.Module, meaningful: dict[str, Any]) -> None:
+    result = verifier.verify(module, **{"lower": [0, 0], "upper": [1, 1], "unsafe": ROW, **meaningful})
+    assert result.verdict is Verdict.UNSAT
+    limit, seed = meaningful.get("timeout"), meaningful.get("seed", 0)
+    assert result.setting.timeout == (60.0 if limit == 60 else None)
+    assert (type(result.setting.seed), result.setting.seed) == (int, seed)
+    assert result.as_json()
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file whose input has the shape [1, 3, 2, 2] and whose output is its first entry plus ten times its second."""
+    path = tmp_path_factory.mktemp("image") / "image.onnx"
+    weight = np.zeros((12, 1), np.float32)
+    weight[:2, 0] = 1.0, 10.0
+    nodes = [helper.make_node("Flatten", ["X"], ["F"]), helper.make_node("MatMul", ["F", "W"], ["Y"])]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "image",
+        [info("X", TensorProto.FLOAT, [1, 3, 2, 2])],
+        [info("Y", TensorProto.FLOAT, [1, 1])],
+        [numpy_helper.from_array(weight, "W")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
+    return str(path)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 2, 2), (3, 2, 2), (1, 1, 3, 2, 2), (12,), (1, 12)])
+def test_a_box_in_the_shape_of_the_network(image: str, shape: tuple[int, ...]) -> None:
+    x = np.arange(12.0).reshape(shape)
+    (low, high) = verifier.bounds(image, lower=x, upper=x)[-1]
+    assert (low.item(), high.item()) == (pytest.approx(10.0), pytest.approx(10.0))
+    result = verifier.verify(Path(image), lower=x, upper=x, unsafe=[([[1.0]], [9.0])])
+    assert result.verdict is Verdict.UNSAT
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 3), (1, 2, 2, 3), (3, 4), (2, 6), (12, 1), (3, 2, 2, 1), (3, 1, 2, 2), (11,)])
+def test_a_box_in_another_shape_is_refused(image: str, shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape)
+    for call in (verifier.verify, verifier.lower_bounds):
+        with pytest.raises(InputError, match=r"shape \(1, 3, 2, 2\), or flat of shape \(12,\), not"):
+            call(image, lower=x, upper=x, unsafe=[([[1.0]], [-9.0])])
+    with pytest.raises(InputError, match=r"\(1, 3, 2, 2\)"):
+        verifier.bounds(image, lower=x, upper=x)
+
+
+def test_a_module_takes_samples_with_and_without_a_batch_axis() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+    x = torch.rand(3, 3, 3)
+    alone, batched = (verifier.bounds(module, lower=y, upper=y)[-1] for y in (x, x[None]))
+    torch.testing.assert_close(alone, batched)
+    for shape in ((27,), (1, 27), (9, 3)):
+        with pytest.raises(InputError, match="shape"):
+            verifier.bounds(module, lower=x.reshape(shape), upper=x.reshape(shape))
+    with pytest.raises(InputError, match="shape"):
+        verifier.bounds(module, lower=x[:, :, :2].permute(1, 2, 0), upper=x[:, :, :2].permute(1, 2, 0))
+
+
+def test_what_the_user_has_told_torch_changes_no_answer(module: nn.Module) -> None:
+    def answers() -> list[Verdict]:
+        found = [verifier.verify(module, **BOX, unsafe=u, threads=n).verdict for u in (SAFE, UNSAFE) for n in (1, 2)]
+        low, high = verifier.bounds(module, **BOX)[0]
+        assert low.dtype is high.dtype is torch.float64
+        return found
+
+    usual = answers()
+    assert usual == [Verdict.UNSAT, Verdict.UNSAT, Verdict.SAT, Verdict.SAT]
+    with default_dtype(torch.float64):
+        assert answers() == usual
+        assert torch.get_default_dtype() is torch.float64
+    for context in (torch.device("meta"), torch.autocast("cpu"), torch.no_grad(), torch.inference_mode()):
+        with context:
+            assert answers() == usual
+
+
+def test_a_module_runs_with_the_users_type() -> None:
+    class Tenth(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.tensor([0.1])
+
+    box = {"lower": [0.0], "upper": [0.0]}
+    with default_dtype(torch.float64):
+        assert verifier.bounds(Tenth(), **box)[-1][0].item() == pytest.approx(0.1, abs=1e-12)
+    assert verifier.bounds(Tenth(), **box)[-1][0].item() == pytest.approx(float(np.float32(0.1)), abs=1e-12)
 
 
 def test_bounds_of_every_group_contain_what_happens(module: nn.Module) -> None:
@@ -140,7 +327,7 @@ def test_an_unknown_method_is_refused(module: nn.Module) -> None:
 
 def test_threads_are_given_back(module: nn.Module) -> None:
     before = torch.get_num_threads()
-    result = verifier.verify(module, **BOX, unsafe=[], threads=before + 1)
+    result = verifier.verify(module, **BOX, unsafe=SAFE, threads=before + 1)
     assert result.threads == before + 1
     assert torch.get_num_threads() == before
 

@@ -11,17 +11,61 @@ def main() -> None:
 
     The process ends at once: tearing torch and its thread pools down takes time that nobody needs.
     """
+    code = 4
     try:
-        code = _run(sys.argv[1:])
+        found = _guard(sys.argv[1:])
+        code = _run(sys.argv[1:]) if found is None else found
     except KeyboardInterrupt:  # while the command line itself was being loaded
-        print("unknown")
-        code = 3
+        code = _interrupted()
+    except BaseException as error:  # a part of this program that cannot be loaded, or a library that calls `sys.exit`
+        _fail(f"internal error: {type(error).__name__}: {error}")
     for stream in (sys.stdout, sys.stderr):
-        try:  # noqa: SIM105 (contextlib would be one more thing to load before Ctrl-C is understood)
+        try:
             stream.flush()
-        except (OSError, ValueError):  # a reader that has gone cannot be reached
-            pass
+        except (OSError, ValueError, AttributeError):  # of stderr nothing depends on it
+            code = 4 if stream is sys.stdout else code
     os._exit(code)
+
+
+def _interrupted() -> int:
+    """Nothing has been answered yet: whatever stands in the files is older."""
+    try:
+        from verifier.cli.files import clear_named
+        from verifier.cli.guardian import OUTPUTS, interrupted
+
+        clear_named(sys.argv[1:], OUTPUTS)
+        return interrupted(sys.argv[1:])
+    except BaseException as error:  # a second Ctrl-C, or a part of this program that cannot be loaded
+        _complain(f"the interrupt could not be answered: {type(error).__name__}: {error}")
+        return 4
+
+
+def _fail(text: str) -> None:
+    """One line on stderr, and `error` in the files that were asked for."""
+    _complain(text)
+    try:
+        from verifier.cli.guardian import note
+
+        note(sys.argv[1:], "error", text)
+    except Exception:  # of any kind: what failed may be needed for this too
+        return
+
+
+def _complain(text: str) -> None:
+    """One line on stderr, if it can be written.  Only Python itself is needed for it."""
+    try:  # noqa: SIM105 (contextlib would be one more thing to load before Ctrl-C is understood)
+        print("error:", " ".join(text.split()), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
+
+
+def _guard(argv: list[str]) -> int | None:
+    """None in the process that does the work; the exit code in the one that waits for it."""
+    from verifier.cli.guardian import guarded
+    from verifier.streams import stand_ins
+
+    stand_ins()
+    return None if argv[:1] == ["batch"] else guarded(argv)  # a batch has processes of its own for the work
 
 
 def _run(argv: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -12,11 +13,12 @@ from pathlib import Path
 _IMPORTED = time.monotonic()
 
 
+@functools.cache
 def process_start() -> float:
     """The moment this process began, on the scale of `time.monotonic`.
 
-    Guarantees: never later than the import of this module.  Linux tells the true start; elsewhere the import stands
-    in for it.
+    Forks that are made after the first call keep its answer: their work began with that process.  Guarantees: never
+    later than the import of this module.  Linux tells the true start; elsewhere the import stands in for it.
     """
     try:
         fields = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()

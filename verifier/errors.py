@@ -68,6 +68,10 @@ class ConfigError(InputError):
         super().__init__(f"{key}: {message}{hint}", path)
 
 
+class Undelivered(VerifierError):
+    """An answer is known, but it could not be written where it was to go."""
+
+
 class SoundnessError(VerifierError):
     """Two ways to compute the same thing disagree: no answer may be given."""
 

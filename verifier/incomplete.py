@@ -9,24 +9,26 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike, fspath
+from os import PathLike
 
 import torch
-from torch import nn
 
+from verifier.arguments import Means, shown, whole_number
 from verifier.bounding.base import Bounder, Objective, Region, Until, widest
 from verifier.bounding.clauses import RowsOfBoxes, boxes_together
 from verifier.clock import Clock
 from verifier.config import Config, build_bounder, build_intermediate, iteration_overrides, load_config
+from verifier.errors import InputError
 from verifier.property.arrays import Numbers, Unsafe
 from verifier.property.canonical import Problem
 from verifier.result.ledger import Ledger, versions
 from verifier.result.lower_bounds import PHASES, LowerBounds, RowBound
 from verifier.result.result import Setting
 from verifier.result.verdict import Reason
-from verifier.run import Source, Task, load_problem, loader, machine, moved, out_of_memory
+from verifier.run import Source, Task, file_name, load_problem, loader, machine, moved, out_of_memory
 from verifier.shapes import Float, Int, Tensor
 
+MOST_ITERATIONS = 2**31 - 1
 VECTORS = 64
 """Vectors of the widest layer that a method may hold per row.  None holds more, so none splits the rows it is given."""
 
@@ -54,11 +56,14 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
 
     Guarantees: see `LowerBounds`.  Raises InputError for input that cannot be used.
     """
-    resolved = load_config(config, () if iterations is None else iteration_overrides([method], iterations))
-    named = None if isinstance(network, nn.Module) else fspath(network)
-    setting = Setting(named, None if prop is None else fspath(prop), timeout, resolved.resolved(), seed)
-    ledger = Ledger(setting, Clock.begin(timeout), phases=PHASES)
-    task = Task(loader(network, prop, (lower, upper), unsafe), resolved, device, threads, seed)
+    if not isinstance(method, str):
+        raise InputError(f"a method is given by its name, not by {shown(method)}")
+    count = None if iterations is None else whole_number(iterations, "iterations", 0, MOST_ITERATIONS)
+    resolved = load_config(config, () if count is None else iteration_overrides([method], count))
+    means, load = Means.of(timeout, device, threads, seed), loader(network, prop, (lower, upper), unsafe)
+    setting = Setting(file_name(network), file_name(prop), means.timeout, resolved.resolved(), means.seed)
+    ledger = Ledger(setting, Clock.begin(means.timeout), phases=PHASES)
+    task = Task(load, resolved, means.device, means.threads, means.seed)
     return survey(task, Record.of([method], resolved, ledger))[0]
 
 

@@ -17,11 +17,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from verifier.arguments import Means, device_name, path_name, shown
 from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
 from verifier.config import Config, build_intermediate, build_limits, build_policy, build_sharpening, load_config
+from verifier.defaults import default_dtype, own_defaults
 from verifier.errors import InputError
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
@@ -32,7 +34,7 @@ from verifier.network.module import ModuleModel
 from verifier.network.network import Network
 from verifier.network.onnx import OnnxModel, load_onnx
 from verifier.processes import Answer, cores, forkable
-from verifier.property.arrays import Numbers, Unsafe, box_arrays, property_of_arrays
+from verifier.property.arrays import Numbers, Unsafe, box_arrays, check_shape, clause_arrays, property_of_arrays
 from verifier.property.canonical import ClauseRows, Problem, canonicalise
 from verifier.property.property import Property
 from verifier.property.vnnlib import load_property
@@ -91,8 +93,10 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     """Decides one instance.
 
     Either `network` and `prop` are files (ONNX and VNN-LIB), or `network` is a torch module (or an ONNX file) and the
-    property is given as arrays: the input box `lower <= x <= upper`, in the shape of one sample without its batch
-    axis, and `unsafe`, a list of pairs (A, c).  An output y is unsafe if for some pair all rows of A y <= c hold.
+    property is given as arrays: the input box `lower <= x <= upper` and `unsafe`, a list of pairs (A, c).  An output y
+    is unsafe if for some pair all rows of A y <= c hold.  For a file the box has the shape of the network's input,
+    with or without leading ones, or is flat; for a module it has the shape of one sample, with or without a batch
+    axis of 1.
 
         verifier.verify(module, lower=x - 0.1, upper=x + 0.1, unsafe=[([[1.0, -1.0]], [0.0])])
 
@@ -102,12 +106,11 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     include all rounding errors.  `arithmetic` of the result says whether real arithmetic confirms a counterexample,
     too.  Raises InputError for input that cannot be used.
     """
-    resolved = load_config(config)
-    named = None if isinstance(network, nn.Module) else fspath(network)
-    setting = Setting(named, None if prop is None else fspath(prop), timeout, resolved.resolved(), seed)
-    ledger = Ledger(setting, Clock.begin(timeout))
-    task = Task(loader(network, prop, (lower, upper), unsafe), resolved, device, threads, seed)
-    return decide(task, ledger)
+    resolved, means = load_config(config), Means.of(timeout, device, threads, seed)
+    load = loader(network, prop, (lower, upper), unsafe)
+    setting = Setting(file_name(network), file_name(prop), means.timeout, resolved.resolved(), means.seed)
+    ledger = Ledger(setting, Clock.begin(means.timeout))
+    return decide(Task(load, resolved, means.device, means.threads, means.seed), ledger)
 
 
 def bounds(
@@ -120,20 +123,27 @@ def bounds(
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Lower and upper bounds of every layer before its ReLU: a pair of tensors [N, n_k] per group, last the output.
 
-    N counts the input boxes of the property, or is 1 for a box given by `lower` and `upper`; neurons are flattened.
-    `method`: interval, crown, wong_kolter, best or paper.
-    Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.
+    N counts the input boxes of the property, or is 1 for a box given by `lower` and `upper` (see `verify`); neurons
+    are flattened.  `method`: interval, crown, wong_kolter, best or paper.
+    Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.  Raises InputError for input
+    that cannot be used.
     """
-    if method not in {m.value for m in Intermediate}:
-        raise InputError(f"method '{method}' is unknown; there are {', '.join(m.value for m in Intermediate)}")
-    instance = loader(network, prop, (lower, upper), ())()
-    box = instance.property.boxes
-    net = faithful_network(instance.model, (box.lower, box.upper))
-    check_against(instance.model, net, (box.lower, box.upper))
+    methods = [m.value for m in Intermediate]
+    if not isinstance(method, str) or method not in methods:
+        raise InputError(f"method {shown(method)} is unknown; there are {', '.join(methods)}")
+    load = loader(network, prop, (lower, upper), None, needs_unsafe=False)
+    with own_defaults():
+        return _bounds(load(), Intermediate(method))
+
+
+def _bounds(instance: Instance, method: Intermediate) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    boxes = instance.property.boxes
+    sides = boxes.lower, boxes.upper
+    net = faithful_network(instance.model, sides)
+    check_against(instance.model, net, sides)
     whole = replace(net, groups=net.layers, output=net.output)
-    region = RootBounds(Intermediate(method)).region(
-        whole, torch.from_numpy(box.lower), torch.from_numpy(box.upper), Until()
-    )
+    lower, upper = (torch.from_numpy(side) for side in sides)
+    region = RootBounds(method).region(whole, lower, upper, Until())
     return list(zip(region.l_hat, region.u_hat, strict=True))
 
 
@@ -159,15 +169,35 @@ def from_files(network: str | PathLike[str], prop: str | PathLike[str]) -> Loade
     return load
 
 
-def from_arrays(network: Source, lower: Numbers, upper: Numbers, unsafe: Unsafe) -> Loader:
-    """Takes a module or an ONNX file, an input box in the shape of one sample, and unsafe outputs (see `verify`)."""
+def from_arrays(network: Source, lower: Numbers, upper: Numbers, unsafe: Unsafe | None) -> Loader:
+    """Takes a module or an ONNX file, an input box, and unsafe outputs (see `verify`); None are no clauses at all."""
+    usual = torch.get_default_dtype()  # the user's, with which a module is to be run
 
     def load() -> Instance:
-        low, high = box_arrays(lower, upper)
-        model = ModuleModel(network, (1, *low.shape)) if isinstance(network, nn.Module) else load_onnx(network)
-        return Instance(model, property_of_arrays((low, high), unsafe, model.n_out))
+        box, clauses = box_arrays(lower, upper), [] if unsafe is None else clause_arrays(unsafe)
+        shape = box[0].shape
+        if isinstance(network, nn.Module):
+            with default_dtype(usual):
+                model: Model = _sampled(network, shape)
+        else:
+            model = load_onnx(network)
+            check_shape(shape, model.input_shape)
+        return Instance(model, property_of_arrays(box, clauses, (model.n_in, model.n_out)))
 
     return load
+
+
+def _sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:
+    """The module for samples of that shape; a batch axis of 1 in it is noticed if the module needs it to be."""
+    model = ModuleModel(module, (1, *shape))
+    try:
+        _ = model.output_shape
+    except InputError:
+        if shape[:1] != (1,):
+            raise
+        model = ModuleModel(module, shape)
+        _ = model.output_shape
+    return model
 
 
 def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
@@ -339,7 +369,7 @@ def _guarded(work: Callable[[Task, torch.device, Ledger], Result], task: Task, l
 def machine(task: Task, ledger: Ledger) -> Iterator[torch.device]:
     """The wanted device; inside, torch uses no more threads than there are cores to use."""
     device, count = _device(task.device), task.threads or cores()
-    with threads(count):
+    with own_defaults(), threads(count):
         ledger.device, ledger.threads = str(device), count
         yield device
 
@@ -371,11 +401,11 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def _device(wanted: str) -> torch.device:
-    count = torch.cuda.device_count() if wanted != "cpu" else 0
-    device = torch.device(("cuda" if count else "cpu") if wanted == "auto" else wanted)
-    if device.type == "cuda" and (device.index or 0) >= count:
+    kind, _, index = device_name(wanted).partition(":")
+    count = torch.cuda.device_count() if kind != "cpu" else 0
+    if kind == "cuda" and int(index or 0) >= count:
         raise InputError(f"device {wanted} is not there: torch sees {count} CUDA devices")
-    return device
+    return torch.device(("cuda" if count else "cpu") if kind == "auto" else wanted)
 
 
 def load_problem(
@@ -399,16 +429,28 @@ def loader(
     prop: str | PathLike[str] | None,
     box: tuple[Numbers | None, Numbers | None],
     unsafe: Unsafe | None,
+    needs_unsafe: bool = True,
 ) -> Loader:
-    """Files or arrays, whichever is given; raises InputError for both or none."""
+    """Files or arrays, whichever is given; raises InputError for both or none, and for what is neither."""
     lower, upper = box
-    if prop is not None and lower is None and upper is None and not unsafe:
+    if not isinstance(network, nn.Module):
+        network = path_name(network, "an ONNX file or a torch module")
+    if prop is not None:
+        if not (lower is None and upper is None and unsafe is None):
+            raise InputError("give either a VNN-LIB file, or lower, upper and unsafe, not both")
         if isinstance(network, nn.Module):
             raise InputError("a torch module needs a box and unsafe outputs, not a VNN-LIB file")
-        return from_files(network, prop)
-    if prop is not None or lower is None or upper is None or unsafe is None:
-        raise InputError("give either a VNN-LIB file, or lower, upper and unsafe")
+        return from_files(network, path_name(prop, "a VNN-LIB file"))
+    if lower is None or upper is None or (needs_unsafe and unsafe is None):
+        raise InputError(
+            f"give either a VNN-LIB file, or lower{', upper and unsafe' if needs_unsafe else ' and upper'}"
+        )
     return from_arrays(network, lower, upper, unsafe)
+
+
+def file_name(source: Source | None) -> str | None:
+    """The path of a network or property as text; None for a module or for nothing."""
+    return None if source is None or isinstance(source, nn.Module) else fspath(source)
 
 
 def _digest(path: Path) -> str:

@@ -36,3 +36,27 @@ for name, path in ast.literal_eval(sys.argv[1]):
     print(f"{name}={path}")
 ' "$1" 2>/dev/null || fail "the network argument is neither a path nor a list of pairs: $1"
 }
+
+# check_imports: fails with one sentence unless all libraries of the verifier can be loaded, which also brings them into
+# the disk cache.  onnx2torch is loaded by the verifier's own means, without torchvision.
+check_imports() {
+    local missing
+    missing=$("$PYTHON" -c '
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        print(f"{name} ({type(error).__name__}: {error})".replace("\n", " "))
+        break
+else:
+    try:
+        from verifier.network.convert import load_onnx2torch
+        load_onnx2torch()
+        import verifier.incomplete
+    except BaseException as error:
+        print(f"the verifier ({type(error).__name__}: {error})".replace("\n", " "))
+' torch onnx onnxruntime numpy click yaml tqdm highspy msgspec jaxtyping) ||
+        fail "$PYTHON cannot be run, or a library ended it"
+    [ -z "$missing" ] || fail "$PYTHON cannot load $missing; see the README"
+}

@@ -20,4 +20,4 @@ if [ -z "${STRATA_PYTHON:-}" ]; then
     make -C "$ROOT" install
 fi
 "$PYTHON" -m verifier --version || fail "$PYTHON cannot run the verifier"
-"$PYTHON" -c 'import highspy, verifier.run' || fail "$PYTHON lacks a library, see the README"
+check_imports

@@ -17,4 +17,4 @@ while IFS= read -r named; do
     is_there "${named#*=}"
 done <<<"$listed"
 is_there "$4"
-"$PYTHON" -c 'import highspy, verifier.run' || fail "$PYTHON cannot load the verifier"
+check_imports

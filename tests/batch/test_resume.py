@@ -16,7 +16,7 @@ from verifier.batch.store import Store, opened
 from verifier.config import load_config
 from verifier.errors import InputError
 from verifier.result.ledger import Ledger
-from verifier.result.verdict import Verdict
+from verifier.result.verdict import Reason, Verdict
 
 TERMS = Terms(config=load_config("auto"))
 
@@ -43,11 +43,27 @@ def failed(tmp_path: Path) -> Instance:
 
 def test_what_is_done_is_not_repeated(tmp_path: Path, store: Store) -> None:
     new = instance(tmp_path / "family", "new")
-    asked = (done(tmp_path), new, failed(tmp_path))
-    assert remainder(asked, TERMS, store) == Remainder((new,), ())
+    asked = (done(tmp_path), new)
+    assert remainder(asked, TERMS, store) == Remainder((new,))
     # Where it runs does not change what a result means.
     elsewhere = replace(TERMS, threads=7, device="cpu", words=("--config", "auto"))
-    assert remainder(asked, elsewhere, store) == Remainder((new,), ())
+    assert remainder(asked, elsewhere, store) == Remainder((new,))
+
+
+def test_errors_are_tried_again(tmp_path: Path, store: Store) -> None:
+    """With another question too: an error answers none."""
+    again = failed(tmp_path)
+    key = (again.category, again.files)
+    for terms in (TERMS, replace(TERMS, seed=3)):
+        assert remainder((again,), terms, store) == Remainder((again,), (), (key,))
+
+
+@pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.TIMEOUT])
+def test_undecided_instances_are_not_tried_again(tmp_path: Path, store: Store, verdict: Verdict) -> None:
+    asked = done(tmp_path)
+    result = Ledger(TERMS.job(asked).setting).conclude(verdict, Reason.LIMIT)
+    store.append(line_of(asked, TERMS, Reply(result.as_json().encode(), 1.0)))
+    assert remainder((asked,), TERMS, store) == Remainder(())
 
 
 @pytest.mark.parametrize("which", ["network", "prop"])

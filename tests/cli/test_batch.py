@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import shutil
 import subprocess
@@ -14,6 +15,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from batch.fakes import FAKE, benchmark
+
+from verifier.batch.process import Launch
 
 ANSWERS = {"sat": "sat", "unsat": "unsat", "sin": "error", "missing": "error"}
 
@@ -120,11 +124,10 @@ def test_the_command_of_an_instance_repeats_it(finished: Batch, verify: Callable
 
 def test_nothing_is_done_twice(batch: Batch, again: Callable[..., Any]) -> None:
     before = (batch.out / "results.jsonl").read_bytes()
-    outcome = again()
-    assert outcome.code == 1
-    assert "4 of 4 instances are done already" in outcome.err
+    outcome = again("--limit", 2)
+    assert outcome.code == 0
+    assert "2 of 2 instances are done already" in outcome.err
     assert (batch.out / "results.jsonl").read_bytes() == before
-    assert again("--limit", 2).code == 0
     assert again("--filter", "unsat*").out.splitlines()[-1] == "1 of 1 instances: 1 unsat"
     assert again("--limit", 2, "-q").out == "2 of 2 instances: 1 sat, 1 unsat\n"
 
@@ -165,17 +168,64 @@ def test_requirements(again: Callable[..., Any], wanted: str, code: int) -> None
     assert ("NOT MET: tiny net.onnx sat.vnnlib: sat, but unsat is required" in outcome.out) == bool(code)
 
 
-def test_junit(again: Callable[..., Any], tmp_path: Path) -> None:
-    assert again("--require", "unsat", "--junit", tmp_path / "junit.xml").code == 1
+@pytest.fixture
+def faked(verify: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A batch of instances of these names, decided by workers that need no torch."""
+    monkeypatch.setattr("verifier.cli.batch_run.Launch", functools.partial(Launch, boot=FAKE))
+
+    def call(names: list[str], *options: object) -> Any:
+        family = benchmark(tmp_path / "family", *names)
+        return verify("batch", str(family), "--out", str(tmp_path / "out"), "--jobs", "1", "--threads", "1", *options)
+
+    return call
+
+
+def test_junit(faked: Callable[..., Any], tmp_path: Path) -> None:
+    options = ("--require", "unsat", "--junit", tmp_path / "junit.xml")
+    assert faked(["unknown", "unsat", "wrong_1", "wrong_2"], *options).code == 1
     suite = ElementTree.parse(tmp_path / "junit.xml").getroot().find("testsuite")
     assert suite is not None
-    assert [suite.get(name) for name in ("name", "tests", "failures", "errors")] == ["tiny", "4", "1", "2"]
+    assert [suite.get(name) for name in ("name", "tests", "failures", "errors")] == ["family", "4", "1", "2"]
     assert [[child.tag for child in case] for case in suite] == [
         ["failure", "system-out"],
         ["system-out"],
         ["error", "system-out"],
         ["error", "system-out"],
     ]
+
+
+def test_errors_are_tried_again(faked: Callable[..., Any], tmp_path: Path) -> None:
+    """The worker dies on an instance, but only the first time."""
+    lines = tmp_path / "out" / "results.jsonl"
+    first = faked(["unsat", "once"])
+    assert first.code == 1
+    assert [json.loads(line)["verdict"] for line in lines.read_text().splitlines()] == ["unsat", "error"]
+    second = faked(["unsat", "once"])
+    assert (second.code, second.out.splitlines()[-1]) == (0, "2 of 2 instances: 2 unsat")
+    assert "1 instances ended in an error; they are tried again" in second.err
+    assert [json.loads(line)["verdict"] for line in lines.read_text().splitlines()] == ["unsat", "unsat"]
+    assert (tmp_path / "out" / "results.csv").read_text().count(",unsat,") == 2
+    third = faked(["unsat", "once"])
+    assert (third.code, third.err) == (0, "2 of 2 instances are done already\n")
+
+
+def test_older_summaries_do_not_outlive_a_batch_that_fails(
+    faked: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    junit, table = tmp_path / "junit.xml", tmp_path / "out" / "results.csv"
+    assert faked(["unsat"], "--junit", junit).code == 0
+
+    there: list[bool] = []
+
+    def broken(*_: object) -> None:
+        there.extend(path.exists() for path in (junit, table))
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("verifier.batch.conduct._decide", broken)
+    assert faked(["unsat", "unsat_2"], "--junit", junit).code == 4
+    assert there == [False, False]
+    assert not junit.exists()
+    assert table.read_text().count(",unsat,") == 1  # what is done is told
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,8 @@ def test_command_lines_that_cannot_be_understood(
         (["--iterations", "3"], "alpha_crown, propagated, big_m"),
         (["--set", "bounding.big_m.steps=3"], "bounding.big_m.steps"),
         (["--plot", "/nowhere/f.png"], "/nowhere"),
+        (["--plot", "f.bmpx"], "'bmpx'"),
+        (["--plot", "f.pgf"], "png, svg"),
         (["--timeout", "-1"], "--timeout"),
         (["--device", "cuda:99"], "cuda:99"),
     ],

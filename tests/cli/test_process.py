@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import statistics
 import subprocess
@@ -84,14 +86,101 @@ def test_a_signal_ends_with_what_is_known(tiny: Any, tmp_path: Path, script: str
     assert (data["verdict"], data["reason"], data["lower_bound"]) == ("unknown", "interrupted", -2.5)
 
 
-def test_a_reader_that_goes_away_is_no_error(tiny: Any) -> None:
-    argv = command(tiny.net, tiny.sat)
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.stderr is not None
-        err = process.stderr.read()
-    assert (process.returncode, err) == (1, "")
+FOUND = """
+import sys, time, types
+from verifier.__main__ import main
+def decide(task, ledger):
+    import numpy as np
+    from verifier.result import counterexample
+    from verifier.result.verdict import Verdict
+    time.sleep(0.5)  # a reader that goes away has gone
+    x, y = np.zeros(2, np.float32), np.zeros(1, np.float32)
+    witness = counterexample.Counterexample(x, y, 0, token=counterexample._REPLAYED)
+    return ledger.conclude(Verdict.SAT, counterexample=witness)
+fake = types.ModuleType("verifier.run")
+fake.decide, fake.Task, fake.from_files = decide, lambda *a: None, lambda *a: None
+sys.modules["verifier.run"] = sys.modules["verifier"].run = fake
+main()
+"""
+UNDELIVERED = "error: the answer cannot be written to stdout: "
+
+
+def shell(redirect: str, *argv: object, script: str | None = None, **environment: str) -> tuple[int, str, str]:
+    """Runs a command with the redirections of a shell: exit code, stdout, stderr."""
+    line = f"{shlex.join(command(*argv, script=script))} {redirect}"
+    everything = os.environ | environment
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, env=everything)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirect", "code", "reason"),
+    [
+        ("> /dev/full", 4, "No space left on device"),
+        (">&-", 4, "Bad file descriptor"),
+        (">&- 2>&-", 4, None),
+        (">&- 2>&- <&-", 4, None),
+        (">&- 2>/dev/full", 4, None),
+        ("2>&-", 1, None),
+        ("2>/dev/full", 1, None),
+        ("<&-", 1, None),
+        ("| true; exit ${PIPESTATUS[0]}", 4, "Broken pipe"),
+    ],
+)
+def test_an_answer_that_cannot_be_written(
+    tiny: Any, tmp_path: Path, redirect: str, code: int, reason: str | None
+) -> None:
+    """No other exit code than 4, and the files have the answer nevertheless."""
+    files = ["--result", tmp_path / "r", "--json", tmp_path / "j"]
+    found, out, err = shell(redirect, tiny.net, tiny.sat, *files, script=FOUND)
+    assert found == code
+    assert err == ("" if reason is None else f"{UNDELIVERED}{reason}\n")
+    assert (tmp_path / "r").read_text().startswith("sat\n((X_0 0")
+    assert json.loads((tmp_path / "j").read_text())["verdict"] == "sat"
+    assert ("sat" in out) == (code == 1)
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["show", "NET"]])
+def test_nothing_counts_as_written_that_is_not(tiny: Any, argv: list[str]) -> None:
+    words = [tiny.net if word == "NET" else word for word in argv]
+    code, _, err = shell("> /dev/full", *words)
+    assert (code, err.count("\n"), err[:7]) == (4, 1, "error: ")
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full", ">&- 2>&-", ""])
+def test_bad_input_stays_bad_input(tiny: Any, tmp_path: Path, redirect: str) -> None:
+    for argv in (["none.onnx", tiny.sat], [tiny.net, tiny.sat, "--seed", "-1"]):
+        (tmp_path / "r").write_text("unsat\n")
+        code, out, err = shell(redirect, *argv, "--result", tmp_path / "r")
+        assert (code, out, (tmp_path / "r").read_text()) == (2, "", "error\n")
+        assert bool(err) == (not redirect)
+
+
+@pytest.mark.parametrize("name", ["torch", "onnx2torch", "click", "msgspec"])
+@pytest.mark.parametrize("how", ["raise ImportError('broken')", "raise SystemExit(1)"])
+def test_a_library_that_cannot_be_imported(tiny: Any, tmp_path: Path, name: str, how: str) -> None:
+    (tmp_path / f"{name}.py").write_text(how + "\n")
+    (tmp_path / "r").write_text("unsat\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    code, out, err = shell("", tiny.net, tiny.unsat, "--result", tmp_path / "r", PYTHONPATH=path)
+    assert (code, out) == (4, "")
+    assert err.startswith("error: ")
+    assert (err.count("\n"), "Traceback" in err) == (1, False)
+    assert (tmp_path / "r").read_text() == "error\n"
+
+
+@pytest.mark.parametrize("variable", ["PYTHONIOENCODING", "LC_ALL"])
+def test_terminals_that_know_few_characters(tiny: Any, tmp_path: Path, variable: str) -> None:
+    folder = tmp_path / "gr\u00f6\u00dfe"
+    folder.mkdir()
+    net = shutil.copy(tiny.net, folder / "net.onnx")
+    environment = {variable: "ascii" if variable == "PYTHONIOENCODING" else "C", "PYTHONUTF8": "0"}
+    code, out, err = shell("", "show", net, **environment)
+    assert (code, err) == (0, "")
+    assert "ReLU groups" in out
+    code, out, err = shell("", net, folder / "none.vnnlib", **environment)
+    assert (code, out) == (2, "")
+    assert "does not exist" in err
 
 
 HEAVY = {"torch", "onnx", "onnxruntime", "onnx2torch", "highspy", "numpy"}

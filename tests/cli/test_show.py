@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +173,77 @@ def test_robust_refuses_bad_values(
 
 
 def test_robust_needs_an_input_of_the_right_size(verify: Any, classifier: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.zeros(4))
-    argv = ["--input", tmp_path / "x.npy", "--label", "0", "--eps", "0.1", "-o", tmp_path / "p"]
+    (tmp_path / "p").write_text("an older property")
+    for shape in ((4,), (1, 1, 3, 1), (3, 1), (2, 2, 3)):
+        np.save(tmp_path / "x.npy", np.zeros(shape))
+        argv = ["--input", tmp_path / "x.npy", "--label", "0", "--eps", "0.1", "-o", tmp_path / "p"]
+        outcome = verify("robust", classifier, *argv)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert (
+            f"x.npy: the network takes an input of shape (1, 3, 1, 1), or flat of shape (3,), not {shape}"
+            in outcome.err
+        )
+        assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1, 1), (1, 3, 1, 1), (1, 3)])
+def test_robust_takes_the_shape_of_the_network(
+    verify: Any, classifier: str, tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    np.savez(tmp_path / "x.npz", image=np.array([0.75, 0.25, 0], np.float32).reshape(shape))
+    argv = ["--input", tmp_path / "x.npz", "--label", 0, "--eps", "1/8", "--mean", "0", "0.25", "0"]
+    outcome = verify("robust", classifier, *argv, "-o", tmp_path / "p")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+    assert load_property(tmp_path / "p").boxes.lower[0].tolist() == [0.625, -0.125, -0.125]
+
+
+def test_robust_refuses_archives_that_are_no_single_array(verify: Any, classifier: str, tmp_path: Path) -> None:
+    def refusal() -> str:
+        outcome = verify("robust", classifier, "--input", path, "--label", 0, "--eps", "0.1", "-o", tmp_path / "p")
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.startswith(f"error: {path}: ")
+        return str(outcome.err)
+
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.zeros(3), b=np.zeros(3))
+    assert "2 arrays (a, b)" in refusal()
+    np.savez(path)
+    assert "0 arrays" in refusal()
+    np.savez(path, a=np.array([{}], object))
+    assert "not a NumPy file of numbers" in refusal()
+    np.savez_compressed(path, a=np.arange(3.0))
+    path.write_bytes(path.read_bytes().replace(b"PK\x01\x02", b"PK\x01\x03"))
+    assert "not a NumPy file of numbers" in refusal()
+
+
+def test_robust_writes_to_stdout(verify: Any, classifier: str, tmp_path: Path) -> None:
+    argv = ["robust", classifier, "--input", centre(tmp_path, [0.75, 0.25, 0]), "--label", 0, "--eps", "1/8", "-o"]
+    told = verify(*argv, "-")
+    assert (told.code, told.err) == (0, "")
+    assert verify(*argv, tmp_path / "p").code == 0
+    assert told.out == (tmp_path / "p").read_text()
+    assert not Path("-").exists()
+    for wrong, word in (
+        (["-", "--verify"], "-o needs a file"),
+        ([tmp_path / "q", "--result", tmp_path / "r"], "--verify"),
+    ):
+        outcome = verify(*argv, *wrong)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert word in outcome.err
+        assert not (tmp_path / "q").exists()
+
+
+def test_robust_that_fails_leaves_no_old_answer(verify: Any, classifier: str, tmp_path: Path) -> None:
+    for name in ("r", "j", "c", "p"):
+        (tmp_path / name).write_text("unsat\n")
+    outputs = ["--result", tmp_path / "r", "--json", tmp_path / "j", "--counterexample", tmp_path / "c"]
+    argv = ["--input", "none.npy", "--label", "0", "--eps", "0.1", "-o", tmp_path / "p", "--verify", *outputs]
     outcome = verify("robust", classifier, *argv)
-    assert outcome.code == 2
-    assert "4 values, but the network takes 3" in outcome.err
+    assert (outcome.code, outcome.out) == (2, "")
+    assert (tmp_path / "r").read_text() == "error\n"
+    assert json.loads((tmp_path / "j").read_text())["verdict"] == "error"
+    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "p").exists()
 
 
 def test_other_norms_are_refused(verify: Any, classifier: str, tmp_path: Path) -> None:

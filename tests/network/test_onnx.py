@@ -16,7 +16,7 @@ import torch
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from torch import nn
 
-from verifier.errors import InputError, SoundnessError, UnsupportedOperator
+from verifier.errors import InputError, SoundnessError, UnsupportedOperator, VerifierError
 from verifier.network.checks import check_against
 from verifier.network.onnx import load_onnx
 
@@ -459,5 +459,5 @@ def test_missing_onnx2torch(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "meta_path", [])
-    with pytest.raises(InputError, match="pip install --no-deps onnx2torch"):
+    with pytest.raises(VerifierError, match="pip install --no-deps onnx2torch"):
         model.network()

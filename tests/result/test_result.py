@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import time
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from verifier.clock import Clock, process_start
 from verifier.errors import InputError, SoundnessError, UnsupportedOperator
 from verifier.result.counterexample import _REPLAYED, Counterexample
-from verifier.result.ledger import Ledger
+from verifier.result.ledger import Ledger, versions
 from verifier.result.result import Result, Setting
 from verifier.result.statistics import Statistics, peak_rss_mb
 from verifier.result.verdict import Reason, Verdict
@@ -71,7 +74,30 @@ def test_json_has_the_documented_keys_and_nothing_is_lost() -> None:
     assert data["statistics"]["peak_rss_mb"] > 1
     assert (data["config"], data["seed"], data["timeout"]) == ({"falsify": {"steps": 3}}, 7, 5.0)
     assert (data["network_sha256"], data["device"], data["threads"], data["lower_bound"]) == ("ab", "cpu", 2, -0.25)
-    assert {"strata-verifier", "python", "numpy"} <= data["versions"].keys()
+    libraries = {"torch", "onnx", "onnxruntime", "onnx2torch", "numpy", "highspy"}
+    assert data["versions"].keys() == {"strata-verifier", "python", *libraries}
+    assert data["versions"]["onnx2torch"] == metadata.version("onnx2torch")
+
+
+def test_versions_are_known_before_anything_is_imported() -> None:
+    script = (
+        "import sys; from verifier.result.ledger import versions\nfound = versions()\n"
+        "print(*found, '|', *(n for n in found if n in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    known, _, loaded = done.stdout.partition("|")
+    assert {"torch", "onnx", "onnxruntime", "onnx2torch", "highspy"} <= set(known.split())
+    assert {"torch", "onnx", "onnxruntime", "onnx2torch", "highspy"} & set(loaded.split()) == set()
+
+
+def test_versions_of_a_damaged_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> str:
+        raise KeyError(name)
+
+    monkeypatch.setattr(metadata, "version", broken)
+    found = versions.__wrapped__()
+    assert found["numpy"] == np.__version__
+    assert "strata-verifier" in found
 
 
 def test_a_witness_of_an_inexact_box_is_marked() -> None:

@@ -47,8 +47,10 @@ class Competition:
     scripts: Path
     folder: Path
 
-    def call(self, name: str, *arguments: str, python: str = sys.executable) -> Outcome:
+    def call(self, name: str, *arguments: str, python: str = sys.executable, modules: Path | None = None) -> Outcome:
         environment = os.environ | {"STRATA_PYTHON": python, "OMP_NUM_THREADS": "1"}
+        if modules is not None:
+            environment["PYTHONPATH"] = str(modules)
         began = time.monotonic()
         done = subprocess.run(
             [str(self.scripts / name), *arguments],
@@ -221,6 +223,28 @@ def test_bad_arguments_fail_with_one_sentence(competition: Competition, script: 
 @pytest.mark.slow
 def test_installing_accepts_an_interpreter_that_has_everything(competition: Competition) -> None:
     assert competition.call("install_tool.sh", "v1").code == 0
+
+
+@pytest.mark.parametrize("script", ["install_tool.sh", "prepare_instance.sh"])
+@pytest.mark.parametrize("name", ["highspy", "onnx2torch"])
+def test_libraries_that_cannot_be_loaded(competition: Competition, tmp_path: Path, script: str, name: str) -> None:
+    """The last one of the list, and the one that the verifier loads when it reads its first file."""
+    (tmp_path / f"{name}.py").write_text("raise ImportError('damaged')\n")
+    instance = ["family", "cart_controller.onnx", "cart_deviation_far.vnnlib"] if script.startswith("prepare") else []
+    found = competition.call(script, "v1", *instance, modules=tmp_path)
+    assert found.code == 1
+    assert found.err.startswith(f"{script}: ")
+    assert found.err.count("\n") == 1
+    assert name in found.err
+
+
+def test_all_requirements_are_checked(root: Path) -> None:
+    checked = (root / "scripts" / "vnncomp" / "common.sh").read_text().partition("check_imports()")[2]
+    listed = (root / "pyproject.toml").read_text().partition("\ndependencies = [")[2].partition("\n]")[0]
+    names = re.findall(r'^    "([\w-]+)>=', listed, re.MULTILINE)
+    assert "torch" in names
+    for name in names:
+        assert f" {'yaml' if name == 'pyyaml' else name}" in checked
 
 
 def test_installing_refuses_an_interpreter_without_the_verifier(competition: Competition) -> None:

@@ -17,6 +17,7 @@ from verifier.batch.judge import Demands, Finding
 from verifier.batch.records import Record, Terms, line_of
 from verifier.batch.resume import remainder
 from verifier.batch.store import Store
+from verifier.streams import tell
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +75,13 @@ def _run(plan: Plan, store: Store) -> None:
     left = remainder(plan.instances, plan.terms, store)
     if left.outdated:
         log.warning("%d networks or properties have changed; they are decided again", len(left.outdated))
-        store.forget(left.outdated)
+    if left.failed and not plan.quiet:
+        tell(f"{len(left.failed)} instances ended in an error; they are tried again")
+    store.remove_table()  # until the end: an old one may hold what is forgotten here
+    store.forget((*left.outdated, *left.failed))
     done = len(plan.instances) - len(left.todo)
     if done and not plan.quiet:
-        print(f"{done} of {len(plan.instances)} instances are done already", file=sys.stderr)
+        tell(f"{done} of {len(plan.instances)} instances are done already")
     if left.todo:
         with display(len(plan.instances), done, plan.workers, plan.quiet) as observer:
             _decide(plan, left.todo, store, observer)

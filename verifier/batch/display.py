@@ -15,6 +15,7 @@ from verifier.batch.engine import Observer
 from verifier.batch.instances import Instance
 from verifier.batch.records import Record
 from verifier.result.verdict import Verdict
+from verifier.streams import tell
 
 INTERVAL = 0.5
 WORKERS = 16
@@ -46,7 +47,7 @@ class Lines(Observer):
         self._done += 1
         count = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
         text = f"{count} {record.verdict.value:<7} {record.run_time:8.2f} s  {' '.join(record.names)}"
-        print(text if record.verdict.decided else f"{text}: {record.why}", file=sys.stderr, flush=True)
+        tell(text if record.verdict.decided else f"{text}: {record.why}")
 
 
 class Live(Observer):

@@ -1,7 +1,8 @@
 """What an earlier batch has left to do.
 
-A result counts if the files are the same and the question was the same.  Files that changed are decided again: their
-old results are about other networks.  Another question (time limit, configuration, seed, version of this program) is
+A result counts if it is a verdict, the files are the same and the question was the same.  Errors are tried again:
+their cause may be gone (a library that was missing, a full disk).  Files that changed are decided again: their old
+results are about other networks.  Another question (time limit, configuration, seed, version of this program) is
 refused: results that answer different questions must not stand in one table, and hours of work must not vanish
 because of a mistyped option.  Threads, device and engine do not change what a result means.
 """
@@ -20,24 +21,29 @@ from verifier.batch.records import Record, Terms, file_digest, network_digest
 from verifier.batch.store import Key, Store
 from verifier.errors import InputError
 from verifier.result.result import finite
+from verifier.result.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """The instances that are still to be decided, and the results among them that are about older files."""
+    """The instances that are still to be decided, and among them those with results that count no longer."""
 
     todo: tuple[Instance, ...]
-    outdated: tuple[Key, ...]
+    outdated: tuple[Key, ...] = ()  # about older files
+    failed: tuple[Key, ...] = ()  # errors
 
 
 def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Remainder:
     """Raises InputError if a result in the store answers another question."""
     of_network, of_property = functools.cache(network_digest), functools.cache(file_digest)  # many share a network
-    todo, outdated = [], []
+    todo, outdated, failed = [], [], []
     for instance in instances:
         record = store.records.get((instance.category, instance.files))
         if record is None:
             todo.append(instance)
+        elif record.verdict is Verdict.ERROR:
+            todo.append(instance)
+            failed.append(record.key)
         elif (record.network_sha256, record.property_sha256) != (
             of_network(instance.network),
             of_property(instance.prop),
@@ -49,7 +55,7 @@ def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Rema
                 f"the folder holds results with {difference}; --fresh starts anew, another --out keeps both",
                 store.folder,
             )
-    return Remainder(tuple(todo), tuple(outdated))
+    return Remainder(tuple(todo), tuple(outdated), tuple(failed))
 
 
 def _difference(record: Record, instance: Instance, terms: Terms) -> str | None:

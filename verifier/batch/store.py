@@ -80,6 +80,13 @@ class Store:
             writer.writerow([*record.names, *times])
         _replace(self.folder / TABLE, text.getvalue().encode())
 
+    def remove_table(self) -> None:
+        """Takes `results.csv` away."""
+        try:
+            (self.folder / TABLE).unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot be removed: {error.strerror or error}", self.folder / TABLE) from error
+
     def load(self) -> None:
         """Takes over what the file holds, and repairs its end."""
         if not self.path.exists():

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
-from verifier.cli.files import check_writable, write_whole
+from verifier.cli.files import prepare, write_whole
+from verifier.errors import Undelivered
 from verifier.result.result import Result
 from verifier.result.verdict import Verdict
-
-log = logging.getLogger(__name__)
-
+from verifier.streams import say
 
 AnswerT = TypeVar("AnswerT")
 
@@ -31,7 +28,7 @@ class Answer(Generic[AnswerT]):
         self._given = False
 
     def give(self, answer: AnswerT) -> bool:
-        """Writes the answer.  False if another one came first."""
+        """Writes the answer.  False if another one came first.  What goes wrong in writing is raised."""
         with self._lock, _undisturbed():
             if self._given:
                 return False
@@ -49,65 +46,62 @@ class Sinks:
     counterexample: str | None = None
     quiet: bool = False
 
-    def check(self) -> None:
-        """Raises InputError if a file cannot be written."""
-        for path in (self.json, self.result, self.counterexample):
-            if path not in (None, "-"):
-                check_writable(path)
+    def prepare(self, *inputs: str) -> None:
+        """Takes old answers away.  Raises InputError if a file cannot be written."""
+        prepare((self.json, self.result, self.counterexample), inputs)
 
     def write(self, result: Result) -> None:
-        """All files, then stdout; an error goes to the files only."""
+        """All files, then stdout; an error goes to the files only.
+
+        Raises Undelivered, after all others were written, if one of them could not be.  After an error that is not
+        said: the user hears of that one, and this may even be its consequence.
+        """
         witness = result.witness
         body = f"{result.verdict.value}\n{witness or ''}"
         files = {self.result: body, self.json: result.as_json() + "\n"}
         if witness is not None:
             files[self.counterexample] = witness
-        for path, text in files.items():
-            write_file(path, text, loud=result.verdict is not Verdict.ERROR)
         if result.note is not None:
             log.warning("%s", result.note)
+        attempts = [partial(write_file, path, text) for path, text in files.items()]
         if result.verdict is not Verdict.ERROR:
-            self._print(result, body)
+            attempts.append(partial(say, self._text(result, body)))
+        failed = all_of(attempts)
+        if failed and result.verdict is not Verdict.ERROR:
+            raise Undelivered("; ".join(failed))
 
-    def _print(self, result: Result, body: str) -> None:
+    def _text(self, result: Result, body: str) -> str:
         if self.json == "-":
-            say(result.as_json())
-        elif self.quiet:
-            say(result.verdict.value)
-        else:
-            say(body.rstrip("\n"))
+            return result.as_json()
+        return result.verdict.value if self.quiet else body.rstrip("\n")
 
 
-def write_file(path: str | None, text: str, loud: bool = True) -> None:
-    """Nothing for None and '-'.  One file that cannot be written must not cost the others, nor the answer on stdout."""
-    if path is None or path == "-":
-        return
-    try:
+def write_file(path: str | None, text: str) -> None:
+    """Nothing for None and '-'.  Raises Undelivered."""
+    if path is not None and path != "-":
         write_whole(path, text)
-    except OSError as error:
-        # After an error the user hears about that one only; this may even be its cause.
-        log.log(logging.ERROR if loud else logging.DEBUG, "%s cannot be written: %s", path, error.strerror or error)
 
 
-def say(text: str) -> None:
-    """A line on stdout, out at once.  A reader that has gone away (`verify ... | head`) is no error."""
-    try:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # What is left in the buffer would raise again at exit: point the descriptor elsewhere.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def all_of(attempts: Iterable[Callable[[], None]]) -> list[str]:
+    """Makes every attempt: one place that cannot be written to must not cost the others.  What went wrong, in words."""
+    failed = []
+    for attempt in attempts:
+        try:
+            attempt()
+        except Undelivered as error:
+            failed.append(str(error))
+    return failed
 
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C must not tear an answer that is being written; signals can only be set by the main thread."""
+    """No signal may tear an answer that is being written; they can only be set by the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -16,11 +16,11 @@ from verifier.batch.process import Launch
 from verifier.batch.records import Terms, read_records
 from verifier.batch.store import opened
 from verifier.batch.summary import finding_lines, last_line, table_lines
-from verifier.cli.answer import say
 from verifier.cli.common import Common, start_logging
-from verifier.cli.files import check_writable, write_whole
+from verifier.cli.files import prepare, write_whole
 from verifier.config import presets
 from verifier.errors import InputError
+from verifier.streams import say
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,7 @@ def run_batch(options: dict[str, Any]) -> int:
     start_logging(options["quiet"], options["verbose"])
     words = _words(options["config"], options["overrides"])
     common = Common.of(options)  # takes its options away
-    if options["junit"] is not None:
-        check_writable(options["junit"])
+    prepare([options["junit"]])
     demands = _demands(options)
     instances = select(read_instances(options["sources"], common.timeout), options["pattern"], options["limit"])
     if not instances:
@@ -42,9 +41,9 @@ def run_batch(options: dict[str, Any]) -> int:
     if not verdicts.interrupted:
         for warning in demands.unused(verdicts.records):
             log.warning("%s", warning)
-    _tell(plan, verdicts)
     if options["junit"] is not None:
-        _write_junit(options["junit"], verdicts)
+        write_whole(options["junit"], junit(verdicts.records, verdicts.findings))
+    _tell(plan, verdicts)
     return verdicts.exit_code
 
 
@@ -86,10 +85,3 @@ def _tell(plan: Plan, verdicts: Verdicts) -> None:
     if verdicts.interrupted:
         lines[-1] += "; interrupted, the same command goes on"
     say("\n".join(lines))
-
-
-def _write_junit(path: str, verdicts: Verdicts) -> None:
-    try:
-        write_whole(path, junit(verdicts.records, verdicts.findings))
-    except OSError as error:
-        raise InputError(f"the JUnit file cannot be written: {error.strerror or error}", path) from error

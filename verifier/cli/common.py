@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
-import re
 import sys
 from dataclasses import dataclass
 from typing import Any
 
+from verifier.arguments import device_name, seconds
 from verifier.clock import Clock, process_start
 from verifier.config import Config, load_config
-from verifier.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +28,8 @@ class Common:
     @classmethod
     def of(cls, options: dict[str, Any]) -> Common:
         """Takes the common options out of `options`; raises InputError for a bad one."""
-        timeout = options.pop("timeout")
-        if timeout is not None and (math.isnan(timeout) or timeout < 0):
-            raise InputError(f"--timeout {timeout}: a time limit is a number of seconds, 0 or more")
-        timeout = None if timeout is not None and math.isinf(timeout) else timeout
-        device = options.pop("device")
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
-            raise InputError(f"--device {device}: a device is auto, cpu, cuda or cuda:N")
+        timeout = seconds(options.pop("timeout"), "--timeout")
+        device = device_name(options.pop("device"), "--device")
         config = load_config(options.pop("config"), options.pop("overrides"))
         clock = Clock.begin(timeout, process_start())
         rest = {name: options.pop(name) for name in ("threads", "seed", "quiet", "verbose")}

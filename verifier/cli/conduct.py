@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -14,9 +13,10 @@ from verifier.cli.common import Common, start_logging
 from verifier.cli.progress import progress
 from verifier.cli.watchdog import watched
 from verifier.clock import Clock
-from verifier.result.ledger import Ledger
+from verifier.result.ledger import Ledger, sentence, versions
 from verifier.result.result import Result, Setting
 from verifier.result.verdict import Reason, Verdict
+from verifier.streams import tell
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,8 @@ class Request:
 def conduct(request: Request, work: Callable[[Common, Ledger], Result]) -> int:
     """Runs `work` and gives its answer, or the answer of whatever ends it; the exit code.
 
-    Guarantees: an answer on every path, exactly one.  Errors are written to the files and raised again.
+    Guarantees: an answer on every path, exactly one.  Errors are written to the files and raised again, but for
+    files that cannot be written to.  Raises Undelivered if the answer could not be written.
     """
     start_logging(request.options["quiet"], request.options["verbose"])
     answer = Answer(request.sinks.write)
@@ -49,15 +50,15 @@ def conduct(request: Request, work: Callable[[Common, Ledger], Result]) -> int:
     def early(reason: Reason) -> Result:
         return _early(ledger, reason)
 
+    request.sinks.prepare(request.network, request.property)
     try:
-        request.sinks.check()
         options = begin(request.network, request.property, request.options, ledger)
         with progress(ledger, options.clock, options.quiet):
             ending = Ending(answer, early, lambda result: result.verdict.exit_code)
             result = ending.of(options.clock, lambda: work(options, ledger))
     except KeyboardInterrupt:
         result = early(Reason.INTERRUPTED)
-    except Exception as error:  # of any kind: the files must say `error` before it goes on
+    except BaseException as error:  # of any kind, `sys.exit` in a library too: the files must say `error` before
         answer.give(ledger.fail(error))
         raise
     if result.message and not result.verdict.decided:
@@ -67,7 +68,8 @@ def conduct(request: Request, work: Callable[[Common, Ledger], Result]) -> int:
 
 
 def begin(network: str, prop: str, given: Mapping[str, Any], ledger: Ledger) -> Common:
-    """The common options, checked; the ledger knows them from now on."""
+    """The common options, checked; the ledger knows them from now on, and all that an early answer needs is loaded."""
+    versions()
     options = Common.of(dict(given))
     ledger.clock = options.clock
     ledger.setting = Setting(network, prop, options.timeout, options.config.resolved(), options.seed)
@@ -94,10 +96,14 @@ class Ending(Generic[AnswerT]):
         signals: list[int] = []
 
         def overdue(reason: Reason) -> None:
-            known = self.early(reason)
-            if self.answer.give(known):
-                sys.stderr.flush()
-                os._exit(self.code(known))  # the main thread is inside of a long call and cannot be ended otherwise
+            try:
+                known = self.early(reason)
+                given, code = self.answer.give(known), self.code(known)
+            except Exception as error:  # of any kind: nobody else can end this process
+                tell(f"error: {sentence(error)}")
+                given, code = True, 4
+            if given:
+                os._exit(code)  # the main thread is inside of a long call and cannot be ended otherwise
 
         try:
             with watched(clock, overdue, signals):

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import logging
+import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verifier.cli.files import prepare, write_whole
 from verifier.errors import InputError
 from verifier.network.onnx import OnnxModel, load_onnx
+from verifier.property.arrays import check_shape
 from verifier.property.robustness import LocalRobustness, Scaling
+from verifier.streams import say_document
 
 log = logging.getLogger(__name__)
+
+
+def write_property(output: str, net: str, source: str, label: int, **ball: Any) -> None:
+    """Writes `property_text` to a file, or to stdout if that is '-'.  An older file is gone if this fails."""
+    prepare([output], [net, source])
+    text = property_text(net, source, label, **ball)
+    if output == "-":
+        say_document(text)
+    else:
+        write_whole(output, text)
 
 
 def property_text(net: str, source: str, label: int, **ball: Any) -> str:
@@ -33,16 +48,31 @@ def property_text(net: str, source: str, label: int, **ball: Any) -> str:
 
 
 def _centre(source: str, model: OnnxModel) -> NDArray[Any]:
+    """The array of the file, in the shape of the network."""
+    centre = _load(source)
     try:
-        centre = np.load(source, allow_pickle=False)
+        check_shape(centre.shape, model.input_shape)
+    except InputError as error:
+        raise error.located(source)  # noqa: B904 (the same error, with its file)
+    return centre.reshape(model.input_shape)
+
+
+def _load(source: str) -> NDArray[Any]:
+    """The array of an `.npy` file, or the only one of an `.npz` file."""
+    try:
+        with open(source, "rb") as stream:
+            found = np.load(stream, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return found
+            names = found.files
+            if len(names) == 1:
+                return np.asarray(found[names[0]])
     except OSError as error:
         raise InputError(f"the input cannot be read: {error.strerror or error}", source) from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         raise InputError("the input is not a NumPy file of numbers", source) from error
-    if not isinstance(centre, np.ndarray) or centre.size != model.n_in:
-        size = centre.size if isinstance(centre, np.ndarray) else "several arrays of"
-        raise InputError(f"the input has {size} values, but the network takes {model.n_in}", source)
-    return centre if centre.ndim > 1 else centre.reshape(model.input_shape)
+    listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    raise InputError(f"the file holds {len(names)} arrays ({listed}); one is expected", source)
 
 
 def _own_class(model: OnnxModel, centre: LocalRobustness) -> int:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 
 import click
 
 from verifier import __version__
-from verifier.errors import InputError
+from verifier.cli.files import clear_named, option_value
+from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
+from verifier.errors import InputError, Undelivered
+from verifier.streams import tell
 
 
 class Program(click.Group):
@@ -54,51 +59,60 @@ _register()
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs one command line; the exit code.  Whatever happens ends in one sentence on stderr, not in a traceback."""
+    """Runs one command line; the exit code.  Whatever happens ends in one sentence on stderr, not in a traceback.
+
+    Guarantees: 1 only if the command itself ended with it.  No older answer is left in the files for an answer.
+    """
+    clear_named(argv, OUTPUTS)
+    try:
+        return _follow(argv)
+    except BaseException as error:  # the last net: a user gets a sentence, a developer runs again with -v
+        return _failed(argv, error)
+
+
+def _follow(argv: Sequence[str]) -> int:
     try:
         return program.main(list(argv), prog_name="verify", standalone_mode=False) or 0
     except click.UsageError as error:
-        error.show(sys.stderr)
+        with contextlib.suppress(OSError, ValueError):  # stderr may be closed or full
+            error.show(sys.stderr)
         _record(argv, InputError(error.format_message()))
         return 2
     except (KeyboardInterrupt, click.Abort):  # before the run began; later ones are answered there
-        if argv and argv[0] not in ("batch", "bounds", "show", "robust", "report"):
+        if argv and argv[0] not in WITHOUT_VERDICT:
             _record(argv, None)
         return 3
-    except Exception as error:  # the last net: a user gets a sentence, a developer runs again with -v
-        from verifier.result.ledger import sentence
-
-        bad_input = isinstance(error, InputError) or (isinstance(error, OSError) and error.filename is not None)
-        if not bad_input and {"-v", "--verbose"} & set(argv):
-            import traceback
-
-            traceback.print_exception(error)
-        return _complain(sentence(error), 2 if bad_input else 4)
 
 
-def _complain(text: str, code: int) -> int:
-    print(f"error: {text}", file=sys.stderr)
-    return code
+def _failed(argv: Sequence[str], error: BaseException) -> int:
+    from verifier.result.ledger import sentence
+
+    bad_input = isinstance(error, InputError) or (isinstance(error, OSError) and error.filename is not None)
+    if not isinstance(error, Undelivered) and not bad_input and {"-v", "--verbose"} & set(argv):
+        import traceback
+
+        tell("".join(traceback.format_exception(error)).rstrip("\n"))
+    tell(f"error: {sentence(error)}")
+    if not isinstance(error, Undelivered):
+        with contextlib.suppress(Exception):  # what failed may be needed for this too
+            _record(argv, error)
+    return 2 if bad_input else 4
 
 
-def _record(argv: Sequence[str], error: InputError | None) -> None:
-    """Answers a command line that was not followed, in its files too: an error, or None for Ctrl-C."""
-    json, result = _value(argv, "--json"), _value(argv, "--result")
-    if error is not None and not (json or result):  # nothing to write, so nothing to load
+def _record(argv: Sequence[str], error: BaseException | None) -> None:
+    """Answers a command line that was not followed, in its files too: an error, or None for Ctrl-C.
+
+    Files that are there were written by the command itself and stay: older ones are gone.
+    """
+    named = {option: option_value(argv, f"--{option}") for option in ("json", "result")}
+    files = {option: path for option, path in named.items() if path and not os.path.exists(path)}
+    if error is not None and not files:  # nothing to write, so nothing to load
         return
     from verifier.cli.answer import Answer, Sinks
     from verifier.result.ledger import Ledger
     from verifier.result.verdict import Reason, Verdict
 
     interrupted = Ledger().conclude(Verdict.UNKNOWN, Reason.INTERRUPTED, "the run was interrupted")
-    Answer(Sinks(json, result).write).give(interrupted if error is None else Ledger().fail(error))
-
-
-def _value(argv: Sequence[str], option: str) -> str | None:
-    """The value of an option in `--option VALUE` or `--option=VALUE`."""
-    for i, word in enumerate(argv):
-        if word == option and i + 1 < len(argv):
-            return argv[i + 1]
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-    return None
+    Answer(Sinks(files.get("json"), files.get("result")).write).give(
+        interrupted if error is None else Ledger().fail(error)
+    )

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from verifier.arguments import LARGEST_SEED, MOST_THREADS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -15,8 +17,8 @@ _OPTIONS = (
     click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Override one key; repeatable."),
     click.option("--timeout", type=float, metavar="S", help="Seconds from process start until the answer is out."),
     click.option("--device", default="auto", metavar="auto|cpu|cuda[:i]", help="Where to compute. [default: auto]"),
-    click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU cores. [default: all]"),
-    click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="N", help="[default: 0]"),
+    click.option("--threads", type=click.IntRange(1, MOST_THREADS), metavar="N", help="CPU cores. [default: all]"),
+    click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, metavar="N", help="[default: 0]"),
     click.option("-q", "--quiet", is_flag=True, help="Only the first line of the answer; no warnings."),
     click.option("-v", "--verbose", is_flag=True, help="Log what is done; tracebacks of internal errors."),
 )

@@ -18,9 +18,9 @@ def report(folders: tuple[str, ...], output: str, title: str, quiet: bool, verbo
     cactus plot, the time by phase, and for each instance its command line and its counterexample; networks that
     look at images get pictures of it.  Two folders are compared instance by instance.
     """
-    from verifier.cli.answer import say
     from verifier.cli.common import start_logging
     from verifier.cli.files import check_writable, write_whole
+    from verifier.streams import say, say_document
 
     start_logging(quiet, verbose)
     if output != "-":
@@ -31,7 +31,7 @@ def report(folders: tuple[str, ...], output: str, title: str, quiet: bool, verbo
     runs = read_runs(folders)
     text = page(runs, title)
     if output == "-":
-        say(text.rstrip("\n"))
+        say_document(text)
         return 0
     write_whole(output, text)
     if not quiet:

@@ -44,7 +44,7 @@ def _numeric(word: str) -> bool:
 @click.option("--mean", default="0", metavar="M...", help="Subtracted from the input; one number, or one per channel.")
 @click.option("--std", default="1", metavar="S...", help="The input is divided by it; as --mean.")
 @click.option("--clip", nargs=2, metavar="LO HI", help="The range of valid inputs, before normalisation.")
-@click.option("-o", "--output", required=True, metavar="P.vnnlib", help="Where the property is written.")
+@click.option("-o", "--output", required=True, metavar="P.vnnlib", help="Where the property goes; '-' is stdout.")
 @click.option(
     "--verify", "decide", is_flag=True, help="Decide the property too; the answer is as of `verify NET PROP`."
 )
@@ -54,14 +54,26 @@ def robust(net: str, output: str, decide: bool, **options: Any) -> int:
     """Write the property that all inputs near X have class K."""
     names = ("source", "label", "eps", "norm", "mean", "std", "clip")
     ball = {name: options.pop(name) for name in names}
+    if decide and output == "-":
+        raise click.UsageError("with --verify stdout carries the answer: -o needs a file for the property")
+    if not decide and (unused := [name for name in ("json", "result", "counterexample") if options[name]]):
+        raise click.UsageError(f"--{unused[0]} is for the answer: it needs --verify")
     from verifier.cli.common import Common, start_logging
     from verifier.cli.conduct import Request, conduct, deciding
-    from verifier.cli.files import check_writable, write_whole
-    from verifier.cli.local import property_text
+    from verifier.cli.local import write_property
+    from verifier.result.ledger import Ledger
+    from verifier.result.result import Result
 
-    start_logging(options["quiet"], options["verbose"])
     request = Request.of(net, output, options)
-    Common.of(dict(request.options))
-    check_writable(output)
-    write_whole(output, property_text(net, **ball))
-    return conduct(request, deciding(net, output)) if decide else 0
+    if not decide:
+        start_logging(options["quiet"], options["verbose"])
+        Common.of(dict(request.options))
+        write_property(output, net, **ball)
+        return 0
+
+    def work(common: Common, ledger: Ledger) -> Result:
+        with ledger.phase("load"):
+            write_property(output, net, **ball)
+        return deciding(net, output)(common, ledger)
+
+    return conduct(request, work)

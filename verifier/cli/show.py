@@ -15,8 +15,8 @@ from verifier.cli.options import common
 @common
 def show(net: str, prop: str | None, **options: Any) -> int:
     """Show layers, operators, input box, clauses, and what is unsupported."""
-    from verifier.cli.answer import say
     from verifier.cli.common import Common, start_logging
+    from verifier.streams import say
 
     start_logging(options["quiet"], options["verbose"])
     Common.of(options)

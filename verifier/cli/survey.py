@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from verifier.cli.answer import Answer, say, write_file
+from verifier.cli.answer import Answer, all_of, write_file
 from verifier.cli.common import Common, start_logging
 from verifier.cli.conduct import Ending, begin
-from verifier.cli.files import check_writable
+from verifier.cli.files import aside, prepare
 from verifier.cli.progress import progress
 from verifier.cli.tables import table_lines
 from verifier.config import iteration_overrides
-from verifier.errors import InputError
+from verifier.errors import Undelivered
 from verifier.result.ledger import Ledger
 from verifier.result.lower_bounds import PHASES, LowerBounds
 from verifier.result.result import Setting
 from verifier.result.verdict import Reason
+from verifier.streams import say
 
 if TYPE_CHECKING:
     from verifier.incomplete import Record
@@ -55,22 +56,22 @@ class Question:
         return {**self.options, "overrides": overrides}
 
     def check(self) -> None:
-        """Raises InputError now if an output could not be written later."""
-        for path in (self.json, self.plot):
-            if path not in (None, "-"):
-                check_writable(path)
+        """Raises InputError now if an output could not be written later; takes old ones away."""
         if self.plot is not None:
-            from verifier.report.curves import check_matplotlib
+            from verifier.report.curves import check_drawable
 
-            check_matplotlib()
+            check_drawable(self.plot)
+        prepare((self.json, self.plot), (self.network, self.property))
 
     def write(self, found: Found) -> None:
-        """The JSON file, then stdout."""
-        lines = [result.as_json() for result in found]
-        write_file(self.json, "\n".join(lines) + "\n")
+        """The JSON file, then stdout.  Raises Undelivered if one of them cannot be written."""
+        data = "\n".join(result.as_json() for result in found)
+        text = data
         if self.json != "-":
             lines = table_lines(found, whole=self.options["verbose"])
-        say("\n".join(lines[-1:] if self.options["quiet"] and self.json != "-" else lines))
+            text = "\n".join(lines[-1:] if self.options["quiet"] else lines)
+        if failed := all_of([lambda: write_file(self.json, data + "\n"), lambda: say(text)]):
+            raise Undelivered("; ".join(failed))
 
 
 def answer(question: Question) -> int:
@@ -96,13 +97,14 @@ def answer(question: Question) -> int:
         return survey(Task(load, options.config, options.device, options.threads, options.seed), records[0])
 
     ending = Ending(Answer(question.write), early, _exit_code)
+    question.check()
     try:
-        question.check()
         options = begin(question.network, question.property, question.common(), ledger)
         with progress(ledger, options.clock, options.quiet):
             found = ending.of(options.clock, lambda: work(options))
-    except Exception as error:  # of any kind: no old answer may stay in the file
-        write_file(question.json, ledger.fail(error).as_json() + "\n", loud=False)
+    except BaseException as error:  # of any kind, `sys.exit` in a library too: the file must say `error` before
+        with suppress(Undelivered):
+            write_file(question.json, ledger.fail(error).as_json() + "\n")
         raise
     ending.answer.give(found)
     if question.plot is not None:
@@ -119,7 +121,7 @@ def _draw(path: str, found: Found) -> None:
     from verifier.report.curves import draw
 
     try:
-        draw(found, path)
+        with aside(path) as temporary:
+            draw(found, str(temporary))
     except OSError as error:
-        raise InputError(f"the plot cannot be written: {error.strerror or error}", path) from error
-    sys.stdout.flush()
+        raise Undelivered(f"the plot {path} cannot be written: {error.strerror or error}") from error

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from verifier.arguments import path_name
 from verifier.config.options import Config
 from verifier.errors import ConfigError, InputError
 
@@ -25,15 +26,23 @@ def load_config(source: str | PathLike[str] | Config = "auto", overrides: Iterab
     Guarantees: a Config whose every key is known and every value of the right kind; else ConfigError.
     """
     if isinstance(source, Config):
-        plain, path = source.resolved(), None
+        plain, path = _plain(source), None
     else:
-        path = _locate(source)
+        path = _locate(path_name(source, "the name of a preset, a YAML file or a Config"))
         plain = _read(path)
         _check_keys(plain, Config, "", path)
     for assignment in overrides:
         _override(plain, assignment)
         _check_keys(plain, Config, "", None)
     return _convert(plain, path)
+
+
+def _plain(source: Config) -> dict[Any, Any]:
+    """The options of a Config; what it was built with may be of any kind, but nothing else than plain values counts."""
+    try:
+        return source.resolved()
+    except (TypeError, ValueError) as error:  # msgspec does not know the type
+        raise InputError(f"the configuration holds a value of the wrong kind: {error}") from error
 
 
 def presets() -> tuple[str, ...]:

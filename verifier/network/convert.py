@@ -14,7 +14,7 @@ import onnx
 import torch
 from torch import fx, nn
 
-from verifier.errors import InputError
+from verifier.errors import InputError, VerifierError
 
 
 class _Extremum(nn.Module):
@@ -92,7 +92,7 @@ def load_onnx2torch() -> Any:
         try:
             return importlib.import_module("onnx2torch")
         except ImportError as error:
-            raise InputError(
+            raise VerifierError(
                 "reading ONNX files needs onnx2torch, which is missing or broken: pip install --no-deps onnx2torch"
             ) from error
 

@@ -2,55 +2,130 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from verifier.arguments import shown
 from verifier.errors import InputError
 from verifier.property.property import Boxes, Clause, Doubles, ExactRow, Property, Rows
 
 Numbers = ArrayLike | torch.Tensor
 Unsafe = Sequence[tuple[Numbers, Numbers]]
+Shape = tuple[int, ...]
+
+EXACT = 2**53
+"""Integers up to this size are exact in float64."""
 
 
 def box_arrays(lower: Numbers, upper: Numbers) -> tuple[Doubles, Doubles]:
-    """Both ends of a box as float64 arrays of the same shape."""
+    """Both ends of a box as float64 arrays of the same shape, lower nowhere above upper."""
     low, high = _array(lower, "lower"), _array(upper, "upper")
     if low.shape != high.shape:
         raise InputError(f"lower has the shape {low.shape} and upper {high.shape}; they must be equal")
     if not low.size:
         raise InputError("the box has no inputs")
+    if (low > high).any():
+        first = int(np.argmax((low > high).reshape(-1)))
+        raise InputError(f"lower exceeds upper at entry {first} of {low.size}: no input lies between them")
     return low, high
 
 
+def check_shape(given: Shape, expected: Shape) -> None:
+    """Raises InputError unless an array of shape `given` can only mean one input of shape `expected`.
+
+    That is the shape itself with any number of leading ones, or a flat array.  Another shape of the same size, as of
+    an image with its channels last, would be read in the wrong order.
+    """
+    flat = (math.prod(expected),)
+    if _core(given) not in (_core(expected), _core(flat)):
+        raise InputError(f"the network takes an input of shape {expected}, or flat of shape {flat}, not {given}")
+
+
+def _core(shape: Shape) -> Shape:
+    """The shape without its leading ones."""
+    ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))
+    return shape[ones:]
+
+
 def _array(values: Numbers, name: str) -> Doubles:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} is no array of numbers") from error
-    if not np.isfinite(array).all():
+    """A float64 array of the very same numbers; raises InputError for what is no array of finite real numbers."""
+    array = _as_numpy(values, name)
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} is no array of real numbers, but {_kind(values, array)}")
+    doubles = array.astype(np.float64)
+    if not np.isfinite(doubles).all():
         raise InputError(f"{name} has entries that are infinite or no numbers")
-    return array
+    large = abs(doubles) >= EXACT
+    inexact = (doubles.astype(array.dtype) != array).any() if array.dtype.kind == "f" else False
+    if inexact or (array.dtype.kind in "iu" and array[large].tolist() != list(map(int, doubles[large].tolist()))):
+        raise InputError(f"{name} has entries that no float64 number is equal to")
+    return doubles
 
 
-def property_of_arrays(box: tuple[Doubles, Doubles], unsafe: Unsafe, n_y: int) -> Property:
-    """The property of arrays.  Its numbers are taken as they are: a float is an exact rational."""
+def _as_numpy(values: Numbers, name: str) -> NDArray[np.generic]:
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InputError(f"{name} has entries that are masked")
+    try:
+        return _from_torch(values) if isinstance(values, torch.Tensor) else np.asarray(values)
+    except Exception as error:  # of any kind: ragged lists, tensors without data, objects of the user
+        raise InputError(f"{name} is no array of real numbers, but {shown(values)}") from error
+
+
+def _from_torch(values: torch.Tensor) -> NDArray[np.generic]:
+    found = values.detach().to_dense() if values.layout is not torch.strided else values.detach()
+    if found.is_floating_point():
+        found = found.to(torch.float64)  # exact; NumPy does not know all of torch's types
+    return found.cpu().resolve_neg().numpy()
+
+
+def _kind(values: object, array: NDArray[np.generic]) -> str:
+    if array.dtype.kind == "O" or isinstance(values, str | bytes | None):
+        return shown(values)
+    return f"one of type {array.dtype}"
+
+
+def clause_arrays(unsafe: Unsafe) -> list[tuple[Doubles, Doubles]]:
+    """The pairs (A, c) as matrices and vectors with equally many rows.  Raises InputError, also if there is none."""
+    if not isinstance(unsafe, list | tuple):
+        raise InputError(f"unsafe is a list of pairs (A, c), not {shown(unsafe)}")
+    if not unsafe:
+        raise InputError("unsafe has no pair (A, c): nothing would be unsafe, so there is nothing to decide")
+    return [_clause(pair, number) for number, pair in enumerate(unsafe)]
+
+
+def _clause(pair: object, number: int) -> tuple[Doubles, Doubles]:
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise InputError(f"unsafe is a list of pairs (A, c), but entry {number} is {shown(pair)}; one pair is [(A, c)]")
+    A, c = _array(pair[0], f"A of pair {number}"), _array(pair[1], f"c of pair {number}")
+    if A.ndim not in (1, 2) or c.ndim > 1:
+        ranks = f"A of shape {A.shape} and c of shape {c.shape}"
+        raise InputError(f"pair {number} of unsafe has {ranks}; A is a matrix and c a vector; one pair is [(A, c)]")
+    A, c = np.atleast_2d(A), np.atleast_1d(c)
+    if len(A) != len(c) or not len(A):
+        raise InputError(f"pair {number} of unsafe has A with {len(A)} rows and c with {len(c)} entries")
+    return A, c
+
+
+def property_of_arrays(
+    box: tuple[Doubles, Doubles], unsafe: Sequence[tuple[Doubles, Doubles]], counts: tuple[int, int]
+) -> Property:
+    """The property of a box and of clauses, for a network with `counts` inputs and outputs.
+
+    Its numbers are taken as they are: a float is an exact rational.
+    """
     low, high = box[0].reshape(-1), box[1].reshape(-1)
-    n_x = len(low)
-    if (low > high).any():
-        none = np.zeros((0, n_x))
-        boxes = Boxes.enclosed((none, none), (none, none))
-        return Property(n_x, n_y, boxes, (), warnings=("the input box is empty: lower exceeds upper",))
+    n_x, n_y = counts
+    if len(low) != n_x:
+        raise InputError(f"the box has {len(low)} inputs, the network {n_x}")
     boxes = Boxes.enclosed((low[None], low[None]), (high[None], high[None]))
     clauses = []
-    for number, (matrix, bound) in enumerate(unsafe):
-        A, c = np.atleast_2d(_array(matrix, f"A of pair {number}")), np.atleast_1d(_array(bound, f"c of pair {number}"))
-        if A.shape != (len(c), n_y):
+    for number, (A, c) in enumerate(unsafe):
+        if A.shape[1] != n_y:
             raise InputError(f"pair {number} of unsafe has A of shape {A.shape}, not ({len(c)}, {n_y})")
         exact = [
             ExactRow(tuple((j, Fraction(a)) for j, a in enumerate(row) if a != 0), (), Fraction(limit), strict=False)

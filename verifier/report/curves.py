@@ -31,10 +31,21 @@ MARKERS = {"interval": "v", "wong_kolter": "D", "crown": "o", "lp": "s", "lp_cut
 PROGRAMS = ("lp", "lp_cuts")  # references, drawn as levels
 
 
+FORMATS = ("png", "svg", "pdf", "jpg", "jpeg", "webp", "tif", "tiff", "eps", "ps")
+"""Formats of figures that need nothing but matplotlib."""
+
+
 def check_matplotlib() -> None:
     """Raises InputError if there is nothing to draw with."""
     if find_spec("matplotlib") is None:
         raise InputError("a plot needs matplotlib: pip install matplotlib")
+
+
+def check_drawable(path: str) -> None:
+    """Raises InputError if there is nothing to draw with, or if the file's name asks for a format that is not there."""
+    check_matplotlib()
+    if _format(path) not in FORMATS:
+        raise InputError(f"a plot cannot have the format '{_format(path)}'; there are {', '.join(FORMATS)}", path)
 
 
 def draw(found: Sequence[LowerBounds], path: str) -> None:
@@ -42,7 +53,7 @@ def draw(found: Sequence[LowerBounds], path: str) -> None:
 
     Methods without iterations are marks at the moment when they were done, linear programs are levels.
     """
-    check_matplotlib()
+    check_drawable(path)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import sys
 import time
@@ -90,16 +91,16 @@ class Ledger:
             statistics=replace(self.statistics, peak_rss_mb=round(peak_rss_mb(), 1)),
             device=self.device,
             threads=self.threads,
-            versions=versions(),
+            versions=dict(versions()),
         )
 
-    def fail(self, error: Exception) -> Result:
+    def fail(self, error: BaseException) -> Result:
         """The result of a run that ended in an error."""
         reason = Reason.UNSUPPORTED if isinstance(error, UnsupportedOperator) else None
         return self.conclude(Verdict.ERROR, reason, sentence(error))
 
 
-def sentence(error: Exception) -> str:
+def sentence(error: BaseException) -> str:
     """One line about an error; what was not raised on purpose is called internal."""
     text = f"internal error: {type(error).__name__}: {error}"
     if isinstance(error, VerifierError):
@@ -109,11 +110,18 @@ def sentence(error: Exception) -> str:
     return " ".join(text.split())
 
 
+@functools.cache
 def versions() -> dict[str, str]:
-    """Versions of what takes part; libraries that have not been imported do not."""
+    """Versions of what takes part, as they are installed, whether it has been imported by now or not."""
     found = {"strata-verifier": verifier.__version__, "python": platform.python_version()}
-    for name in LIBRARIES:
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if version is not None:
-            found[name] = str(version)
-    return found
+    return found | {name: version for name in LIBRARIES if (version := _installed(name))}
+
+
+def _installed(name: str) -> str | None:
+    from importlib import metadata  # here: it takes a moment, and torch loads it anyway
+
+    try:
+        return metadata.version(name)
+    except Exception:  # of any kind: an installation that is damaged must not cost the answer
+        # Some builds have another name (onnxruntime-gpu): the module tells, if it is there.
+        return getattr(sys.modules.get(name), "__version__", None)
