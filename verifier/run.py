@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -31,6 +32,7 @@ from verifier.network.merge import merged
 from verifier.network.module import ModuleModel
 from verifier.network.network import Network
 from verifier.network.onnx import OnnxModel, load_onnx
+from verifier.network.reach import beyond, spoiled
 from verifier.processes import Answer, cores, forkable
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, property_of_arrays
 from verifier.property.canonical import ClauseRows, Problem, canonicalise
@@ -121,13 +123,16 @@ def bounds(
 
     N counts the input boxes of the property, or is 1 for a box given by `lower` and `upper`; neurons are flattened.
     `method`: interval, crown, wong_kolter, best or paper.
-    Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.
+    Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.  They are infinite where numbers
+    are too large for the error model (docs/numerics.md).
     """
     if method not in {m.value for m in Intermediate}:
         raise InputError(f"method '{method}' is unknown; there are {', '.join(m.value for m in Intermediate)}")
     instance = loader(network, prop, (lower, upper), ())()
     net, box = instance.model.network(), instance.property.boxes
     check_against(instance.model, net, box.lower[0], box.upper[0])
+    if beyond(net, torch.from_numpy(np.maximum(abs(box.lower), abs(box.upper)).max(axis=0))) is not None:
+        net = spoiled(net)
     whole = replace(net, groups=net.layers, output=net.output)
     region = RootBounds(Intermediate(method)).region(
         whole, torch.from_numpy(box.lower), torch.from_numpy(box.upper), Until()
@@ -174,6 +179,8 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
     if not problem.property.clauses:
         return ledger.conclude(Verdict.UNSAT)
     arena = Arena.of(problem, model, device)
+    if problem.beyond is not None:
+        return _unproved(task, problem.beyond, arena, ledger)
     problem = moved(problem, device)
     witness, found = _first_look(task, problem, arena, ledger)
     if found is None or witness is not None:
@@ -186,6 +193,16 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
     with ledger.phase("search"), one_thread():
         return _search(task, problem, arena, found, ledger)
+
+
+def _unproved(task: Task, layer: str, arena: Arena, ledger: Ledger) -> Result:
+    """What can be said of a network with numbers that no proof can be made with: `sat`, or nothing."""
+    with ledger.phase("attack"), one_thread():
+        witness = _falsify(task, arena, ledger.clock)
+    if witness is not None:
+        return ledger.conclude(Verdict.SAT, counterexample=witness)
+    why = f"the numbers of layer '{layer}' are too large for a proof in 64-bit floats"
+    return ledger.conclude(Verdict.UNKNOWN, Reason.NUMERICS, why)
 
 
 def _first_look(

@@ -158,9 +158,10 @@ class Arena:
     ) -> Counterexample | None:
         """Lets the original network judge the most promising of the points whose worst margin is within `limit`.
 
+        Points at which float32 overflows come last: only the network itself can tell.
         Guarantees: at most `REPLAYS` points are run; the verdict on each is that of exact arithmetic.
         """
-        promising = torch.nonzero(worst <= limit).flatten()
+        promising = torch.nonzero((worst <= limit) | ~torch.isfinite(worst)).flatten()
         if len(promising) > REPLAYS:
             promising = promising[torch.topk(worst[promising], REPLAYS, largest=False).indices]
         if not len(promising):
@@ -192,7 +193,8 @@ def _products(matrix: Float[Tensor, "P m k"], vectors: Float[Tensor, "P *s k"]) 
 
 
 def _float32(array: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    with np.errstate(over="ignore"):  # an infinite right-hand side: the search knows less, the judge does not use it
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
 
 
 def _padded(counts: Sequence[int]) -> tuple[Tensor, Tensor]:
