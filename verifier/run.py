@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
-from verifier.bounding.base import Until
+from verifier.bounding.base import Region, Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
@@ -33,6 +32,7 @@ from verifier.network.module import ModuleModel
 from verifier.network.network import Network
 from verifier.network.onnx import OnnxModel, load_onnx
 from verifier.network.reach import beyond, spoiled
+from verifier.precision import full_precision
 from verifier.processes import Answer, cores, forkable
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, property_of_arrays
 from verifier.property.canonical import ClauseRows, Problem, canonicalise
@@ -128,16 +128,20 @@ def bounds(
     """
     if method not in {m.value for m in Intermediate}:
         raise InputError(f"method '{method}' is unknown; there are {', '.join(m.value for m in Intermediate)}")
-    instance = loader(network, prop, (lower, upper), ())()
+    with full_precision():
+        region = _layer_bounds(loader(network, prop, (lower, upper), ())(), Intermediate(method))
+    return list(zip(region.l_hat, region.u_hat, strict=True))
+
+
+def _layer_bounds(instance: Instance, method: Intermediate) -> Region:
+    """The boxes of a property with bounds of all layers, the output included."""
     net, box = instance.model.network(), instance.property.boxes
     check_against(instance.model, net, box.lower[0], box.upper[0])
-    if beyond(net, torch.from_numpy(np.maximum(abs(box.lower), abs(box.upper)).max(axis=0))) is not None:
+    lower, upper = torch.from_numpy(box.lower), torch.from_numpy(box.upper)
+    if beyond(net, torch.maximum(lower.abs(), upper.abs()).amax(dim=0)) is not None:
         net = spoiled(net)
     whole = replace(net, groups=net.layers, output=net.output)
-    region = RootBounds(Intermediate(method)).region(
-        whole, torch.from_numpy(box.lower), torch.from_numpy(box.upper), Until()
-    )
-    return list(zip(region.l_hat, region.u_hat, strict=True))
+    return RootBounds(method).region(whole, lower, upper, Until())
 
 
 def decide(task: Task, ledger: Ledger) -> Result:
@@ -349,9 +353,9 @@ def _guarded(work: Callable[[Task, torch.device, Ledger], Result], task: Task, l
 
 @contextmanager
 def machine(task: Task, ledger: Ledger) -> Iterator[torch.device]:
-    """The wanted device; inside, torch uses no more threads than there are cores to use."""
+    """The wanted device; inside, torch uses no more threads than there are cores to use, and saves no digits."""
     device, count = _device(task.device), task.threads or cores()
-    with threads(count):
+    with threads(count), full_precision():
         ledger.device, ledger.threads = str(device), count
         yield device
 
