@@ -75,7 +75,7 @@ def test_zonotopes_of_a_run_do_not_depend_on_the_process(careless: None, monkeyp
     boxes = load_config("auto", ["falsify.enabled=false", "search.splitting=inputs", "search.max_domains=3000"])
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 1))
-    least = float(net(2 * torch.rand(1000, 2) - 1).min())
+    least = float(net(2 * torch.rand(1000, 2) - 1).detach().min())
     for precision in ("medium", "highest"):
         torch.set_float32_matmul_precision(precision)
         torch.set_flush_denormal(precision == "medium")

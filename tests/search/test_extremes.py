@@ -102,6 +102,7 @@ def test_ordinary_numbers_still_close(size: float, splitting: Splitting) -> None
     )
     least, _ = extreme.ends()
     for factor in (1.0, 1e30, 1e-30):
-        row = instances.row({0: Fraction(factor)}, (least - Fraction(1, 1000)) * Fraction(factor))
+        gap = Fraction(max(1.0, size)) / 1000
+        row = instances.row({0: Fraction(factor)}, (least - gap) * Fraction(factor))
         problem = instances.problem(extreme.network, instances.boxes([[-1]], [[1]]), [(0, [row])])
         assert unsat(problem, splitting, bounded=False)
