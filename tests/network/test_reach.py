@@ -51,6 +51,7 @@ def test_subnormal_weights_and_large_gains_are_inside(weights: tuple[float, ...]
         (chain(1.0, float("nan")), "layer1"),
         (chain(1.0, bias=1e200), "layer0"),
         (single(Chain((dense(1e200), dense(1e-200)))), "out"),
+        (single(Chain((dense(1e-300), dense(1e200), dense(1e-200)))), "out"),  # what underflows first is magnified then
         (single(Sum((dense(1e200), dense(-1e200)))), "out"),
     ],
 )
