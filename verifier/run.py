@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from verifier.arguments import Means, device_name, path_name, shown
-from verifier.bounding.base import Until
+from verifier.bounding.base import Region, Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
@@ -33,6 +33,8 @@ from verifier.network.merge import merged
 from verifier.network.module import ModuleModel
 from verifier.network.network import Network
 from verifier.network.onnx import OnnxModel, load_onnx
+from verifier.network.reach import beyond, spoiled
+from verifier.precision import full_precision
 from verifier.processes import Answer, cores, forkable
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, check_shape, clause_arrays, property_of_arrays
 from verifier.property.canonical import ClauseRows, Problem, canonicalise
@@ -125,26 +127,29 @@ def bounds(
 
     N counts the input boxes of the property, or is 1 for a box given by `lower` and `upper` (see `verify`); neurons
     are flattened.  `method`: interval, crown, wong_kolter, best or paper.
-    Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.  Raises InputError for input
-    that cannot be used.
+    Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.  They are infinite where numbers
+    are too large for the error model (docs/numerics.md).  Raises InputError for input that cannot be used.
     """
     methods = [m.value for m in Intermediate]
     if not isinstance(method, str) or method not in methods:
         raise InputError(f"method {shown(method)} is unknown; there are {', '.join(methods)}")
     load = loader(network, prop, (lower, upper), None, needs_unsafe=False)
-    with own_defaults():
-        return _bounds(load(), Intermediate(method))
+    with own_defaults(), full_precision():
+        region = _layer_bounds(load(), Intermediate(method))
+    return list(zip(region.l_hat, region.u_hat, strict=True))
 
 
-def _bounds(instance: Instance, method: Intermediate) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _layer_bounds(instance: Instance, method: Intermediate) -> Region:
+    """The boxes of a property with bounds of all layers, the output included."""
     boxes = instance.property.boxes
     sides = boxes.lower, boxes.upper
     net = faithful_network(instance.model, sides)
     check_against(instance.model, net, sides)
-    whole = replace(net, groups=net.layers, output=net.output)
     lower, upper = (torch.from_numpy(side) for side in sides)
-    region = RootBounds(method).region(whole, lower, upper, Until())
-    return list(zip(region.l_hat, region.u_hat, strict=True))
+    if beyond(net, torch.maximum(lower.abs(), upper.abs()).amax(dim=0)) is not None:
+        net = spoiled(net)
+    whole = replace(net, groups=net.layers, output=net.output)
+    return RootBounds(method).region(whole, lower, upper, Until())
 
 
 def decide(task: Task, ledger: Ledger) -> Result:
@@ -207,6 +212,8 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
         return ledger.conclude(Verdict.UNSAT)
     arena = Arena.of(problem, model, device)
     ledger.reserve = arena.reserve
+    if problem.beyond is not None:
+        return _unproved(task, problem.beyond, arena, ledger)
     problem = moved(problem, device)
     witness, found = _first_look(task, problem, arena, ledger)
     if found is None or witness is not None:
@@ -219,6 +226,16 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
         return ledger.conclude(Verdict.SAT, counterexample=witness)
     with ledger.phase("search"), one_thread():
         return _search(task, problem, arena, found, ledger)
+
+
+def _unproved(task: Task, layer: str, arena: Arena, ledger: Ledger) -> Result:
+    """What can be said of a network with numbers that no proof can be made with: `sat`, or nothing."""
+    with ledger.phase("attack"), one_thread():
+        witness = _falsify(task, arena, ledger.clock)
+    if witness is not None:
+        return ledger.conclude(Verdict.SAT, counterexample=witness)
+    why = f"the numbers of layer '{layer}' are too large for a proof in 64-bit floats"
+    return ledger.conclude(Verdict.UNKNOWN, Reason.NUMERICS, why)
 
 
 def _first_look(
@@ -367,9 +384,9 @@ def _guarded(work: Callable[[Task, torch.device, Ledger], Result], task: Task, l
 
 @contextmanager
 def machine(task: Task, ledger: Ledger) -> Iterator[torch.device]:
-    """The wanted device; inside, torch uses no more threads than there are cores to use."""
+    """The wanted device; inside, torch uses no more threads than there are cores to use, and saves no digits."""
     device, count = _device(task.device), task.threads or cores()
-    with own_defaults(), threads(count):
+    with own_defaults(), threads(count), full_precision():
         ledger.device, ledger.threads = str(device), count
         yield device
 

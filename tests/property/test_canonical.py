@@ -9,7 +9,8 @@ import torch
 from property.oracles import declared
 
 from verifier.errors import InputError
-from verifier.property.canonical import canonicalise, output_radius
+from verifier.network.reach import radii
+from verifier.property.canonical import canonicalise
 from verifier.property.vnnlib import parse
 
 BOX = "(assert (or (and (<= 0 X_0 0.3) (<= 0 X_1 1)) (and (<= -1 X_0 0) (<= 0 X_1 1))))(assert (<= -1 X_2 2))"
@@ -55,7 +56,7 @@ def test_counts_must_fit(counts: tuple[int, int], message: str) -> None:
 def test_the_output_radius_bounds_the_outputs(make: object, seed: int) -> None:
     net = make(seed)  # type: ignore[operator]
     lower, upper = networks.box(net, seed, radius=2.0)
-    radius = output_radius(net, torch.maximum(lower.abs(), upper.abs())[0])
+    radius = radii(net, torch.maximum(lower.abs(), upper.abs())[0])[-1]
     y = net.forward(networks.points(lower, upper, 200, seed))
     assert (y.abs() <= radius).all()
 

@@ -93,7 +93,7 @@ def test_proofs_can_be_repeated(heard: Heard) -> None:
     assert proved == ends
     assert any(not node.closed and number not in parents for number, node in nodes.items())  # some are leaves
     for batch, evidence in heard.proofs:
-        assert bool((evidence.lower(batch) > 0).all())
+        assert bool(evidence.closed(batch).all())
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from verifier.bounding.base import Objective, Region, Until, widest
+from verifier.bounding.closing import closes
 from verifier.bounding.intermediate import GroupBounds, RootBounds
 from verifier.bounding.interval import Interval
 from verifier.bounding.linear import Linear
@@ -39,7 +40,7 @@ class ClauseBounds:
     @property
     def closed(self) -> bool:
         """True if no clause holds a point.  A bound of exactly zero proves nothing."""
-        return bool((self.lower > 0).all())
+        return bool(closes(self.lower).all())
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class ClauseBounder:
             for clause, rows in table.rows_of.items():
                 best = int(found[rows].argmax())
                 lower[clause] = found[rows][best]
-                if lower[clause] <= 0 and x0 is not None and len(points) < self.most:
+                if not bool(closes(lower[clause])) and x0 is not None and len(points) < self.most:
                     points[clause] = x0[rows][best]
                     box = int(some[rows[0]])
                     regions.setdefault(box, region.select(torch.tensor([rows[0]], device=lower.device)))

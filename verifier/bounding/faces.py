@@ -24,7 +24,7 @@ import torch
 from verifier.bounding.anderson import Cut, Values
 from verifier.bounding.kinks import Kinks
 from verifier.bounding.projection import project, project_direction
-from verifier.bounding.rounding import MARGIN
+from verifier.bounding.rounding import MARGIN, TINY
 from verifier.operators import gamma
 from verifier.shapes import Float, Int, Tensor
 
@@ -123,7 +123,7 @@ class CutFaces:
             z = z + weight * at.cut.zc
             value = value - weight * at.cut.offset
             size = size + weight * (at.cut.zc.abs() + at.cut.offset.abs())
-        value = value + z.clamp(min=0.0) + 2.0 * steps * size + 4.0 * total * price
+        value = value + z.clamp(min=0.0) + 2.0 * steps * size + 4.0 * total * price + TINY
         return torch.where(kinks.ambiguous, value, 0.0)
 
     def project(self, shares: Sequence[Float[Tensor, "D S a"]]) -> None:

@@ -1,7 +1,8 @@
 """Interval bounds: every layer over the box of its sources.
 
 requires:   bounds of all earlier groups
-guarantees: the exact range of each x_hat over the box of its sources, widened by the rounding error
+guarantees: the exact range of each x_hat over the box of its sources, widened by the rounding error; an end that is
+            no number is infinite
 source:     [SCB] appendix on intermediate bounds (interval bound propagation)
 """
 
@@ -9,7 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until
+from verifier.bounding.closing import settled
 from verifier.bounding.rounding import MARGIN, layer_slack
 from verifier.network.network import Affine, Network
 from verifier.operators import gamma
@@ -24,7 +28,8 @@ def interval_image(layer: Affine, region: Region) -> tuple[Float[Tensor, "D n"],
         low, high = region.source(source)
         centre = centre + term.forward((low + high) / 2)
         radius = radius + term.magnitude((high - low) / 2)
-    return centre - radius, centre + radius
+    low, high = centre - radius, centre + radius
+    return torch.where(torch.isfinite(low), low, -torch.inf), torch.where(torch.isfinite(high), high, torch.inf)
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Interval(Bounder):
         if objective.constant is not None:
             lower, size = lower + objective.constant, size + objective.constant.abs()
         terms = low.shape[-1] + region.lower.shape[-1] + MARGIN
-        return Bound(lower - gamma(terms) * size, None)
+        return Bound(settled(lower, gamma(terms) * size), None)
 
 
 def _over_box(coefficients: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

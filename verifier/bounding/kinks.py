@@ -7,8 +7,24 @@ from dataclasses import dataclass
 import torch
 
 from verifier.bounding.base import Region
-from verifier.bounding.rounding import round_up
+from verifier.bounding.rounding import TINY, round_up
 from verifier.shapes import Bool, Float, Int, Tensor
+
+
+def chord(
+    low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]
+) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
+    """Slope p and intercept of an upper face: max(t, 0) <= p t + intercept for low <= t <= high, where low < 0 < high.
+
+    p >= high / (high - low) holds whatever was rounded or has underflowed; the intercept may be too small by one
+    rounding.  NaN where the bounds are not finite or too large: then there is no face, and no bound.
+    """
+    width = high - low
+    slope = torch.where(torch.isfinite(width), round_up(high / width), torch.nan)
+    if slope.dtype is torch.float64:
+        slope = slope + TINY
+        return slope, TINY - slope * low
+    return slope, -slope * low
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +58,11 @@ class Kinks:
         low, high = l_hat[:, index].unsqueeze(1), u_hat[:, index].unsqueeze(1)
         ambiguous = ~((low >= 0) | (high <= 0))  # so that NaN counts as ambiguous, and spoils the bound
         stable = (low >= 0).to(low.dtype)
-        chord = torch.where(ambiguous, round_up(high / (high - low)), stable)
-        intercept = torch.where(ambiguous, -chord * low, torch.zeros_like(low))
+        slope, intercept = chord(low, high)
+        upper, intercept = torch.where(ambiguous, slope, stable), torch.where(ambiguous, intercept, 0.0)
         sign = None if split is None else split[:, index].to(low.dtype).unsqueeze(1)
         everywhere = passing.all(dim=0).to(low.dtype).index_fill_(0, index, 0.0)
-        return cls(index, everywhere, low, high, ambiguous, chord, intercept, sign)
+        return cls(index, everywhere, low, high, ambiguous, upper, intercept, sign)
 
     def select(self, rows: Int[Tensor, " d"]) -> Kinks:
         """The faces of some of the regions."""

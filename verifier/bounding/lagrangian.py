@@ -24,6 +24,12 @@ from verifier.bounding.base import Objective
 from verifier.bounding.sweep import Kinks, Sweep, Total, Trace, dot
 from verifier.shapes import Float, Int, Tensor
 
+
+def largest_multiplier(dtype: torch.dtype) -> float:
+    """Any multiplier gives a valid bound; with these no product with a number inside of the range overflows."""
+    return 2.0**500 if dtype is torch.float64 else 2.0**120
+
+
 Cuts = tuple[Cut | None, ...]
 """One cut for every group; None where a group takes no cut."""
 
@@ -197,7 +203,7 @@ class Lagrangian(Dual[Inner]):
         return found
 
     def project(self, point: Float[Tensor, "D S V"]) -> None:
-        point.clamp_(min=0.0)
+        point.clamp_(0.0, largest_multiplier(point.dtype))
 
     def with_cuts(self, cuts: Cuts) -> Lagrangian:
         """One more set of cuts; its variables come last."""

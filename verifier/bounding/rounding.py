@@ -2,7 +2,8 @@
 
 A bound that closes a problem is the computed value minus everything that rounding can have added to it.  All of it
 is collected in two places: `layer_slack`, which prices one unit of a layer's multiplier, and the magnitude of the
-terms that are summed directly.  Both are sums of absolute values times Higham's gamma_n; see docs/numerics.md.
+terms that are summed directly.  Both are sums of absolute values times Higham's gamma_n; what underflows is paid for
+with the two constants below, which suffice for networks inside of the range of `network.reach`; see docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from verifier.shapes import Float, Tensor
 MARGIN = 32
 """Added to every rounding depth: covers the few scalar operations around each long sum."""
 
-UNDERFLOW = 1e-280
-"""Subtracted from every bound: covers products that underflow, which gamma_n does not."""
+TINY = 2.0**-550
+"""What underflow can cost one entry of a layer: up to 2^72 results below 2^-1022, magnified by weights up to 2^400."""
+
+UNDERFLOW = 2.0**-500
+"""What it can cost a bound besides: 2^122 results below 2^-1022, each against a value of at most 2^400."""
 
 
 def source_magnitude(region: Region, j: int) -> Float[Tensor, "D _"]:
@@ -39,10 +43,11 @@ def layer_slack(layer: Affine, region: Region, length: int) -> Float[Tensor, "D 
     """What rounding can cost per unit of the layer's multiplier mu.
 
     Covers, for any |x[j]| within the region's boxes: the error of W^T mu against x, of mu . b over `length` terms,
-    of mu itself (one rounding, against x_hat), and of the bias that the front end folded.
+    of mu itself (one rounding, against x_hat), and of the bias that the front end folded.  It is never zero, so that a
+    multiplier that is not finite leaves no finite bound.
     """
     depth = layer.depth + length + MARGIN
-    return gamma(depth) * layer_magnitude(layer, region) + 2.0 * layer.bias_error
+    return gamma(depth) * layer_magnitude(layer, region) + (2.0 * layer.bias_error + TINY)
 
 
 def round_up(value: Tensor, roundings: int = 4) -> Tensor:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import torch
 
 from verifier.bounding.base import Objective, Region, minimise_over_input, widest
+from verifier.bounding.closing import settled
 from verifier.bounding.faces import Face
 from verifier.bounding.kinks import Kinks
-from verifier.bounding.rounding import MARGIN, UNDERFLOW, layer_slack, round_up, source_magnitude
+from verifier.bounding.rounding import MARGIN, layer_slack, source_magnitude
 from verifier.network.network import Network
 from verifier.operators import gamma
 from verifier.shapes import Float, Int, Tensor
@@ -197,7 +198,7 @@ class Sweep:
         if self.slacks is not None:
             summed = total.summed + dot(lam.abs(), source_magnitude(region, 0))
             terms = widest(self.net, self.layer) + len(self.net.layers) + MARGIN
-            value = value - round_up(total.error + gamma(terms) * summed, MARGIN) - UNDERFLOW
+            value = settled(value, total.error + gamma(terms) * summed)
         return Trace(value, x0, seen)
 
     def forward(self, trace: Trace, choices: tuple[Choice, ...]) -> Route:

@@ -30,6 +30,9 @@ MOST_SYMBOLS = 512
 FEW = 12
 """Added to every rounding depth: the scalar operations around each long sum."""
 
+LOST = 2.0**20
+"""Results of a form that may have underflowed, each by less than the smallest normal number: what a layer magnifies."""
+
 SINGLE_WEIGHTS = (torch.finfo(torch.float32).tiny, 2.0**32)
 """Sizes of weights for which the analysis holds in float32."""
 
@@ -140,11 +143,11 @@ def image(layer: Affine, forms: Sequence[Form]) -> Form:
     dtype = layer.bias.dtype
     gamma = growth(layer.depth + max(_factors(term) for _, term in layer.terms) + FEW, dtype)
     centre = layer.forward([form.centre for form in forms])
-    error = gamma * layer.bias.abs() + 2.0 * layer.bias_error
+    error, lost = gamma * layer.bias.abs() + 2.0 * layer.bias_error, LOST * torch.finfo(dtype).tiny
     spread: Tensor | None = None
     for source, term in sorted(layer.terms, key=lambda pair: -len(forms[pair[0]].spread)):
         form = forms[source]
-        error = error + term.magnitude(form.error + gamma * (form.centre.abs() + form.radius + form.error))
+        error = error + term.magnitude(form.error + gamma * (form.centre.abs() + form.radius + form.error) + lost)
         part = term.forward(form.spread)
         if spread is None:
             spread = part

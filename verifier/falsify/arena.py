@@ -170,10 +170,11 @@ class Arena:
     ) -> Counterexample | None:
         """Lets the original network judge the most promising of the points whose worst margin is within `limit`.
 
+        Points at which floats overflow come last: only the network itself can tell.
         Guarantees: at most `REPLAYS` points are run; what is returned is confirmed by the original network and by real
         arithmetic.  A counterexample of the former alone goes to the reserve.
         """
-        promising = torch.nonzero(worst <= limit).flatten()
+        promising = torch.nonzero((worst <= limit) | ~torch.isfinite(worst)).flatten()
         if len(promising) > REPLAYS:
             promising = promising[torch.topk(worst[promising], REPLAYS, largest=False).indices]
         if not len(promising):
@@ -213,7 +214,7 @@ def _different(points: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _tensor(array: NDArray[np.floating], dtype: torch.dtype) -> Tensor:
-    return torch.from_numpy(np.array(array)).to(dtype)
+    return torch.from_numpy(np.array(array)).to(dtype)  # what overflows is infinite: the judge does not use it
 
 
 def _padded(counts: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ import torch
 
 from verifier.errors import InputError, NetworkMismatch
 from verifier.network.network import Network
+from verifier.network.reach import radii
 from verifier.operators.base import gamma
 from verifier.shapes import Float64, Tensor
 
@@ -52,7 +53,8 @@ def faithful_network(model: Model, boxes: Boxes) -> Network:
     if network.within == np.inf or network.n_in != boxes[0].shape[1]:
         return network
     radius = torch.from_numpy(np.maximum(np.abs(boxes[0]), np.abs(boxes[1])).max(axis=0, initial=0.0))
-    return network if bool(network.reach(radius) <= network.within) else model.network(far_bounds=True)
+    inside = all(bool((size <= network.within).all()) for size in (radius, *radii(network, radius)))
+    return network if inside else model.network(far_bounds=True)
 
 
 def check_against(model: Model, network: Network, boxes: Boxes, seed: int = 0, count: int = 8) -> float:

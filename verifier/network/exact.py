@@ -122,6 +122,7 @@ def _summed(rows: Tensor, columns: Tensor, terms: tuple[Tensor, Tensor], shape: 
     least = torch.full_like(zeros, torch.inf).scatter_reduce(0, place, units, "amin")
     alone = torch.bincount(place, minlength=len(keys)) == 1
     exact = torch.where(alone, size < 2.0**53 * least, size <= 2.0**52 * least) & (least >= FLOAT.tiny)
+    exact &= torch.isfinite(size)
     if not bool(exact.all()):
         return None
     return Entries(keys // shape[1], keys % shape[1], found, shape).nonzero()

@@ -14,7 +14,7 @@ import torch
 
 from verifier.network.exact import rounds_nothing
 from verifier.operators import Diagonal, LinearMap, Select, add, compose, gamma
-from verifier.operators.base import flat_size
+from verifier.operators.base import FLOOR, flat_size
 from verifier.shapes import Float64, Int, Tensor
 
 MAX_ENTRIES = 1 << 24
@@ -66,14 +66,13 @@ class Expression:
         """`outer` of this expression.  `keeps_sign`: no entry of the matrix is negative."""
         require_size(outer.n_out)
         terms = {source: compose(outer, inner) for source, inner in self.terms.items()}
-        bias, error = self.bias, self.error
-        if bool(bias.any()) or bool(error.any()):
-            error = outer.magnitude(error)
-            if not rounds_nothing(outer, bias):
-                error = error + gamma(outer.depth) * outer.magnitude(bias.abs())
-            bias = outer.forward(bias)
-        else:
-            bias = error = bias.new_zeros(outer.n_out)
+        bias = error = self.bias.new_zeros(outer.n_out)
+        if bool(self.bias.any()):
+            bias = outer.forward(self.bias)
+            if not rounds_nothing(outer, self.bias):
+                error = gamma(outer.depth) * outer.magnitude(self.bias.abs()) + FLOOR
+        if bool(self.error.any()):
+            error = error + outer.magnitude(self.error) + FLOOR
         return Expression(shape, terms, bias, error, keeps_sign and self.nonnegative)
 
     def scaled(self, factor: Float64[Tensor, " n"], roundings: int = 0) -> Expression:
@@ -96,7 +95,7 @@ class Expression:
             terms[source] = add(terms[source], term) if source in terms else term
         bias = self.bias + other.bias
         exact = (bias - self.bias == other.bias) & (bias - other.bias == self.bias)
-        error = (self.error + other.error) * (1.0 + gamma(2)) + torch.where(exact, 0.0, gamma(1) * bias.abs())
+        error = (self.error + other.error) * (1.0 + gamma(2)) + torch.where(exact, 0.0, gamma(1) * bias.abs() + FLOOR)
         return Expression(self.shape, terms, bias, error, self.nonnegative and other.nonnegative)
 
     def minus(self, other: Expression) -> Expression:

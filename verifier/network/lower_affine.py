@@ -64,7 +64,16 @@ def div(low: Lowering, input: Any, other: Any, *, rounding_mode: str | None = No
     if not bool(number.all()):
         raise InputError(f"node '{low.node[0]}' of type {low.node[1]} divides by zero")
     exact = bool((torch.frexp(number).mantissa.abs() == 0.5).all())  # powers of two
-    return times(low.value(input), 1.0 / number, roundings=0 if exact else 1)
+    return times(low.value(input), in_range(low, 1.0 / number, number), roundings=0 if exact else 1)
+
+
+def in_range(low: Lowering, quotient: Float64[Tensor, "..."], dividend: Float64[Tensor, "..."]) -> Tensor:
+    """The quotient, if its error is relative to it: it neither underflows nor overflows."""
+    size, info = quotient.abs(), torch.finfo(torch.float64)
+    if not bool(((dividend == 0) | ((size >= info.tiny) & (size <= info.max))).all()):
+        node, op_type = low.node
+        raise InputError(f"node '{node}' of type {op_type} has a quotient beyond the range of 64-bit floats")
+    return quotient
 
 
 def rdiv(low: Lowering, input: Any, other: Any) -> Expression:

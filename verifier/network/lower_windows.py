@@ -10,10 +10,10 @@ import torch
 
 from verifier.errors import InputError
 from verifier.network.expression import Expression, constant, select
-from verifier.network.lower_affine import mean, times
+from verifier.network.lower_affine import in_range, mean, times
 from verifier.network.lowering import Lowering
 from verifier.operators import Conv, Transposed, gamma
-from verifier.operators.base import flat_size
+from verifier.operators.base import FLOOR, flat_size
 
 
 def per_axis(setting: Any, axes: int) -> tuple[int, ...]:
@@ -152,9 +152,9 @@ def batch_norm(  # noqa: PLR0913 (torch's own signature)
     spread = variance + low.number(eps)
     if not bool((spread > 0).all()):
         raise InputError(f"node '{low.node[0]}' of type {low.node[1]} has a variance that is not positive")
-    scale = gain / spread.sqrt()  # three roundings: sum, root, quotient
+    scale = in_range(low, gain / spread.sqrt(), gain)  # three roundings: sum, root, quotient
     shift = offset - mean * scale
-    error = gamma(6) * (offset.abs() + (mean * scale).abs())
+    error = gamma(6) * (offset.abs() + (mean * scale).abs()) + FLOOR
     channels = (1, -1, *[1] * (len(value.shape) - 2))
     if len(value.shape) < 2 or value.shape[1] != scale.numel():
         raise ValueError(f"{scale.numel()} channels do not fit the shape {value.shape}")

@@ -22,6 +22,7 @@ from verifier.network.exact import Entries, product, total
 from verifier.network.forms import convolutions, entries_of, map_of
 from verifier.network.network import Affine, Network
 from verifier.operators import Conv, Dense, LinearMap, Select, add, compose, gamma
+from verifier.operators.base import FLOOR
 from verifier.shapes import Bool, Float64, Int, Tensor
 
 CONSTANT = -1
@@ -125,7 +126,7 @@ def _factored(layer: Affine, meanings: Sequence[Meaning]) -> Draft:
             if s == CONSTANT:
                 constant = entries.dense()[:, 0]
                 bias = bias + term.forward(constant)
-                error = error + gamma(layer.depth + 4) * (term.magnitude(constant.abs()) + bias.abs())
+                error = error + gamma(layer.depth + 4) * (term.magnitude(constant.abs()) + bias.abs()) + FLOOR
                 continue
             found = term if meanings[source].same else compose(term, map_of(entries))
             maps[s] = add(maps[s], found) if s in maps else found

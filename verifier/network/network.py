@@ -125,17 +125,6 @@ class Network:
                 last[source] = k
         return tuple(last)
 
-    def reach(self, radius: Float[Tensor, "*batch n0"]) -> Float[Tensor, " *batch"]:
-        """No activation is larger than that in absolute value where |x| <= radius.  Crude, but quickly found."""
-        sizes, most = [radius], radius.amax(dim=-1)
-        for layer in self.layers:
-            total = layer.bias.abs() + layer.bias_error
-            for source, term in layer.terms:
-                total = total + term.magnitude(sizes[source])
-            sizes.append(total.expand(*radius.shape[:-1], layer.size))
-            most = torch.maximum(most, sizes[-1].amax(dim=-1))
-        return most * 1.001  # more than all roundings together
-
     def forward(self, x: Float[Tensor, "*batch n0"]) -> Float[Tensor, "*batch n_y"]:
         """The network's output; values are dropped as soon as no later layer reads them."""
         values: list[Tensor | None] = [x]

@@ -13,6 +13,9 @@ from verifier.shapes import Float, Tensor
 UNIT_ROUNDOFF = 2.0**-53
 """Relative error of one float64 operation, rounded to nearest."""
 
+FLOOR = 2.0**-1000
+"""What underflow can cost a sum of products besides: four million results below 2^-1022, all flushed to zero."""
+
 MapT = TypeVar("MapT", bound="LinearMap")
 
 
@@ -29,9 +32,9 @@ class LinearMap(ABC):
 
     - `<forward(x), y> = <x, transpose(y)>` for all x and y;
     - `magnitude(r) >= |W| r` for r >= 0, with equality for maps that are not composed;
-    - in float64, `|computed - exact| <= gamma(depth) * magnitude(|x|)` for `forward`, and likewise for `transpose`.
-      `exact` refers to the matrix that the network's own weights define, so `depth` also counts the roundings that
-      were made when weights were folded.
+    - in float64, `|computed - exact| <= gamma(depth) * magnitude(|x|)` for `forward`, and likewise for `transpose`, as
+      long as nothing underflows or overflows (docs/numerics.md).  `exact` refers to the matrix that the network's own
+      weights define, so `depth` also counts the roundings that were made when weights were folded.
     """
 
     n_in: int

@@ -1,8 +1,13 @@
-"""Products and sums of maps, simplified where that is exact (or one counted rounding per entry)."""
+"""Products and sums of maps, simplified where that is exact (or one counted rounding per entry).
+
+Factors whose product would underflow or overflow stay apart: such an entry carries no relative error that could be
+counted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
@@ -184,19 +189,18 @@ def _fuse_select_after(outer: Select, inner: LinearMap) -> LinearMap | None:
 def _fuse_diagonal_after(outer: Diagonal, inner: LinearMap) -> LinearMap | None:
     roundings = outer.roundings + 1
     if isinstance(inner, Diagonal):
-        return Diagonal(outer.scale * inner.scale, inner.roundings + roundings)
+        scale = _product(outer.scale, inner.scale)
+        return None if scale is None else Diagonal(scale, inner.roundings + roundings)
     if isinstance(inner, Dense):
         scale = _shared(outer.scale, inner.repeats, inner.weight.shape[0])
-        if scale is not None:
-            return replace(inner, weight=scale[:, None] * inner.weight, roundings=inner.roundings + roundings)
+        return None if scale is None else _reweighted(inner, scale[:, None], roundings)
     if isinstance(inner, Sparse):
-        return inner.scaled(outer.scale[inner.rows], roundings)
+        factors = outer.scale[inner.rows]
+        return None if _product(inner.values, factors) is None else inner.scaled(factors, roundings)
     if isinstance(inner, Conv):
-        channels = inner.weight.shape[0]
-        scale = _per_channel(outer.scale, channels)
+        scale = _per_channel(outer.scale, inner.weight.shape[0])
         if scale is not None:
-            weight = inner.weight * scale.reshape(-1, *[1] * (inner.weight.dim() - 1))
-            return replace(inner, weight=weight, roundings=inner.roundings + roundings)
+            return _reweighted(inner, scale.reshape(-1, *[1] * (inner.weight.dim() - 1)), roundings)
     return None
 
 
@@ -204,18 +208,34 @@ def _fuse_diagonal_before(outer: LinearMap, inner: Diagonal) -> LinearMap | None
     roundings = inner.roundings + 1
     if isinstance(outer, Dense):
         scale = _shared(inner.scale, outer.repeats, outer.weight.shape[1])
-        if scale is not None:
-            return replace(outer, weight=outer.weight * scale, roundings=outer.roundings + roundings)
+        return None if scale is None else _reweighted(outer, scale, roundings)
     if isinstance(outer, Sparse):
-        return outer.scaled(inner.scale[outer.columns], roundings)
+        factors = inner.scale[outer.columns]
+        return None if _product(outer.values, factors) is None else outer.scaled(factors, roundings)
     if isinstance(outer, Conv):
         scale = _per_channel(inner.scale, outer.in_shape[0])
         if scale is not None:
             per_group = scale.reshape(outer.groups, 1, -1).expand(-1, outer.weight.shape[0] // outer.groups, -1)
             factor = per_group.reshape(outer.weight.shape[0], outer.weight.shape[1])
-            weight = outer.weight * factor.reshape(*factor.shape, *[1] * (outer.weight.dim() - 2))
-            return replace(outer, weight=weight, roundings=outer.roundings + roundings)
+            return _reweighted(outer, factor.reshape(*factor.shape, *[1] * (outer.weight.dim() - 2)), roundings)
     return None
+
+
+StoredT = TypeVar("StoredT", Dense, Conv)
+
+
+def _reweighted(linear: StoredT, factors: Tensor, roundings: int) -> StoredT | None:
+    """The map with its weights times factors, or None if a product is out of range."""
+    weight = _product(linear.weight, factors)
+    return None if weight is None else replace(linear, weight=weight, roundings=linear.roundings + roundings)
+
+
+def _product(first: Tensor, second: Tensor) -> Tensor | None:
+    """Entry by entry, or None if some product is not zero and yet too small or too large for a relative error."""
+    found = first * second
+    size, info = found.abs(), torch.finfo(found.dtype)
+    zero = (first == 0) | (second == 0)
+    return found if bool((zero | ((size >= info.tiny) & (size <= info.max))).all()) else None
 
 
 def _shared(scale: Tensor, repeats: int, size: int) -> Tensor | None:

@@ -9,7 +9,8 @@ import torch
 
 from verifier.errors import InputError
 from verifier.network.network import Network
-from verifier.operators.base import gamma
+from verifier.network.reach import beyond, radii, spoiled
+from verifier.operators.base import FLOOR, gamma
 from verifier.property.property import Property, Rows
 from verifier.shapes import Float64, Tensor
 
@@ -38,10 +39,14 @@ class Problem:
     upper: Float64[Tensor, "N n0"]
     rows: tuple[ClauseRows, ...]
     clauses_of: tuple[tuple[int, ...], ...]
+    beyond: str | None = None  # the layer whose numbers are too large for a proof: no bound of the network is finite
 
 
 def canonicalise(network: Network, prop: Property) -> Problem:
-    """Brings both together.  Raises InputError if the numbers of inputs or outputs differ."""
+    """Brings both together.  Raises InputError if the numbers of inputs or outputs differ.
+
+    Guarantees: the error model of docs/numerics.md holds for the network on all boxes, or nothing can be proved of it.
+    """
     for word, has, wants in (("inputs", network.n_in, prop.n_x), ("outputs", network.n_out, prop.n_y)):
         if has != wants:
             raise InputError(f"the network has {has} {word}, but the property declares {wants}")
@@ -49,35 +54,26 @@ def canonicalise(network: Network, prop: Property) -> Problem:
     members: list[list[int]] = [[] for _ in range(len(prop.boxes))]
     for k, clause in enumerate(prop.clauses):
         members[clause.box].append(k)
+    largest = torch.maximum(lower.abs(), upper.abs())
+    too_large = beyond(network, largest.amax(dim=0)) if len(largest) else None
     radius: dict[int, Float64[Tensor, " n_y"]] = {}
     rows = []
     for clause in prop.clauses:
         slack = None
         if clause.rows.A_error is not None:
             if clause.box not in radius:
-                corner = torch.maximum(lower[clause.box].abs(), upper[clause.box].abs())
-                radius[clause.box] = output_radius(network, corner)
+                radius[clause.box] = radii(network, largest[clause.box])[-1]
             slack = radius[clause.box]
         rows.append(_tensors(clause.rows, slack))
-    return Problem(network, prop, lower, upper, tuple(rows), tuple(tuple(m) for m in members))
+    proved = network if too_large is None else spoiled(network)
+    return Problem(proved, prop, lower, upper, tuple(rows), tuple(tuple(m) for m in members), too_large)
 
 
 def _tensors(rows: Rows, radius: Float64[Tensor, " n_y"] | None) -> ClauseRows:
     """Rows as tensors; what A loses by rounding is added to c, given a bound of |y|."""
     c = torch.from_numpy(rows.c.copy())
     if rows.A_error is not None and radius is not None:
-        slack = (torch.from_numpy(rows.A_error.copy()) @ radius) * (1.0 + gamma(rows.A_error.shape[1]))
+        slack = (torch.from_numpy(rows.A_error.copy()) @ radius) * (1.0 + gamma(rows.A_error.shape[1])) + FLOOR
         c = torch.from_numpy(np.nextafter((c + slack).numpy(), np.inf))
     B = None if rows.B is None else torch.from_numpy(rows.B.copy())
     return ClauseRows(torch.from_numpy(rows.A.copy()), B, c)
-
-
-def output_radius(network: Network, radius: Float64[Tensor, " n0"]) -> Float64[Tensor, " n_y"]:
-    """An upper bound of |y| for |x| <= radius, rounding included.  Crude, and only multiplied with rounding errors."""
-    sizes = [radius]
-    for layer in network.layers:
-        total = layer.bias.abs() + layer.bias_error
-        for source, term in layer.terms:
-            total = total + term.magnitude(sizes[source])
-        sizes.append(total * (1.0 + 4.0 * gamma(layer.depth)))
-    return sizes[-1]

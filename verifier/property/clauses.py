@@ -120,7 +120,7 @@ class _Builder:
         self.base, self.context, self.total = base, context, total
         self.base_box = np.full((4, context.n_x), np.nan)  # lower: below, above; upper: below, above
         for (i, side), limit in base.limits.items():
-            self.base_box[2 * side : 2 * side + 2, i] = _pair(side, limit)
+            self.base_box[2 * side : 2 * side + 2, i] = self._pair(i, side, limit)
         self.base_missing = np.isnan(self.base_box[::2])  # [2, n_x]
         self.base_empty = _first_empty(base.limits, (i for i, _ in base.limits))
         self.boxes: list[Doubles] = []
@@ -159,7 +159,7 @@ class _Builder:
             for key, limit in part.limits.items():
                 _tighten(limits, key, limit)
                 i, side = key
-                box[2 * side : 2 * side + 2, i] = _pair(side, limits[key])
+                box[2 * side : 2 * side + 2, i] = self._pair(i, side, limits[key])
                 missing[side, i] = False
             changed = _first_empty(limits, (i for i, _ in part.limits))
             empty = changed if empty is None or (changed is not None and changed < empty) else empty
@@ -171,6 +171,16 @@ class _Builder:
                 f"the input {self.context.input_name(i)} has no {word} bound{which}", line=self.context.input_line(i)
             )
         return box, empty
+
+    def _pair(self, i: int, side: int, limit: Limit) -> tuple[float, float]:
+        """The float64 values around a bound of input i."""
+        try:
+            return _pair(side, limit)
+        except InputError:
+            which = f"a bound of the input {self.context.input_name(i)}"
+            raise InputError(
+                f"{which} is outside of the range of 64-bit floats", line=self.context.input_line(i)
+            ) from None
 
     def finish(self) -> Property:
         stacked = np.stack(self.boxes, axis=1) if self.boxes else np.zeros((4, 0, self.context.n_x))

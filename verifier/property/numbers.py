@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -90,6 +91,14 @@ def enclosure(value: Fraction) -> tuple[float, float]:
 def upward(value: Fraction) -> float:
     """The smallest float64 at or above the value."""
     return enclosure(value)[1]
+
+
+def at_least(value: Fraction) -> float:
+    """The smallest float64 at or above the value, also beyond the range of floats; infinity if there is no other."""
+    largest = Fraction(sys.float_info.max)
+    if abs(value) <= largest:
+        return upward(value)
+    return math.inf if value > 0 else -sys.float_info.max
 
 
 def absorb(error: Fraction, low: float, high: float) -> Fraction:

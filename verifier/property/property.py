@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.property.numbers import absorb, float32_down, float32_up, nearest, upward
+from verifier.property.numbers import absorb, at_least, float32_down, float32_up, nearest, upward
 
 Doubles = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
+
+FAR = 2**64
+"""Rows with larger coefficients, or only smaller ones than its inverse, are scaled: float32 would not hold them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +116,8 @@ class Rows:
     """The rows of a clause: the unsafe set needs `A y + B x <= c` in every row.
 
     Guarantees: whatever satisfies the exact rows inside the clause's box satisfies the float rows too, provided that
-    `A_error` is None.  Otherwise `|A - exact A| <= A_error`, which the canonical problem moves into `c`.
+    `A_error` is None.  Otherwise `|A - exact A| <= A_error`, which the canonical problem moves into `c`.  Rows whose
+    largest coefficient is far from 1 are divided by a power of two; the exact ones stay as they are.
     """
 
     A: Doubles  # [m, n_y]
@@ -133,7 +137,7 @@ class Rows:
         A, error = np.zeros((m, n_y)), np.zeros((m, n_y))
         B = np.zeros((m, n_x)) if any(row.x for row in exact) else None
         c = np.zeros(m)
-        for k, row in enumerate(exact):
+        for k, row in enumerate(map(_scaled, exact)):
             for j, value in row.y:
                 A[k, j] = float(value)
                 if Fraction(A[k, j]) != value:
@@ -143,9 +147,24 @@ class Rows:
                 assert B is not None
                 B[k, i] = float(value)
                 bound += absorb(Fraction(B[k, i]) - value, float(box[0][i]), float(box[1][i]))
-            c[k] = upward(bound)
+            c[k] = at_least(bound)
+            if np.isinf(c[k]):  # no float is as large: the row that always holds takes its place
+                A[k], error[k], c[k] = 0.0, 0.0, 0.0
+                if B is not None:
+                    B[k] = 0.0
         strict = np.array([row.strict for row in exact], dtype=np.bool_)
         return Rows(A, B, c, strict, tuple(exact), error if error.any() else None)
+
+
+def _scaled(row: ExactRow) -> ExactRow:
+    """The same row divided by a power of two, so that its largest coefficient is about 1 if it is far from that."""
+    largest = max((abs(value) for _, value in (*row.y, *row.x)), default=Fraction(1))
+    if not largest or Fraction(1, FAR) <= largest <= FAR:
+        return row
+    exponent = largest.numerator.bit_length() - largest.denominator.bit_length()
+    factor = Fraction(1, 2**exponent) if exponent >= 0 else Fraction(2**-exponent)
+    y, x = (tuple((i, value * factor) for i, value in terms) for terms in (row.y, row.x))
+    return ExactRow(y, x, row.bound * factor, row.strict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

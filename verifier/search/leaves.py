@@ -12,9 +12,11 @@ import numpy as np
 import torch
 
 from verifier.bounding.base import Region, Until
+from verifier.bounding.closing import closes
 from verifier.bounding.conjunction import ConjunctionDual
 from verifier.bounding.lp_program import Floats, Program, Rows
 from verifier.bounding.lp_solver import Solution, Solver
+from verifier.search.propagated_tier import PropagatedEvidence
 from verifier.search.root import Batch
 from verifier.shapes import Float, Tensor
 
@@ -27,6 +29,16 @@ class Leaf:
     x0: Tensor | None
     point: Float[Tensor, "1 1 V"] | None  # the variables that give the bound; None if the program gave none
 
+    @property
+    def closed(self) -> bool:
+        """Whether the leaf holds no counterexample."""
+        return self.point is not None and bool(closes(torch.tensor(self.lower, dtype=torch.float64)))
+
+    def evidence(self) -> PropagatedEvidence:
+        """What closes the leaf.  Require: it is closed."""
+        assert self.point is not None
+        return PropagatedEvidence(self.point, None)
+
 
 @dataclass(frozen=True, eq=False)
 class _Affine:
@@ -34,6 +46,10 @@ class _Affine:
 
     matrix: Floats
     offset: Floats
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.matrix).all() and np.isfinite(self.offset).all())
 
 
 def solve_leaf(leaf: Batch, until: Until) -> Leaf:
@@ -43,6 +59,8 @@ def solve_leaf(leaf: Batch, until: Until) -> Leaf:
     """
     region = leaf.region()
     hidden, rows = _affine_pieces(leaf, region)
+    if not (hidden.finite and rows.finite):
+        return Leaf(-float("inf"), None, None)
     program, sides = _program(leaf, region, hidden, rows)
     cost = np.zeros(program.width)
     cost[-1] = 1.0
@@ -115,6 +133,6 @@ def _certify(leaf: Batch, found: Solution, sides: Floats) -> tuple[float, Tensor
     for scale in (1.0,) if total > 0 and np.isfinite(found.lower) else (1e3, 1.0, 1e6, 1e9):
         point[0, 0, root.kinks : dual.plain].index_copy_(0, fixed, scale * splits)
         best = max(best, float(dual.evaluate(point).lower))
-        if best > 0:
+        if bool(closes(torch.tensor(best, dtype=torch.float64))):
             break
     return best, point

@@ -9,6 +9,7 @@ from functools import partial
 
 from verifier.bounding.base import Region, Until
 from verifier.bounding.clauses import ClauseBounds
+from verifier.bounding.closing import closes
 from verifier.bounding.intermediate import GroupBounds, RootBounds
 from verifier.clock import Clock
 from verifier.falsify.arena import Arena
@@ -172,8 +173,8 @@ class _Task:
 
 
 def open_clauses(problem: Problem, found: ClauseBounds) -> list[Members]:
-    """Boxes with their clauses that are not closed; a bound that is NaN closes nothing."""
-    closed = (found.lower > 0).tolist()
+    """Boxes with their clauses that are not closed."""
+    closed = closes(found.lower).tolist()
     members = ((box, tuple(k for k in clauses if not closed[k])) for box, clauses in enumerate(problem.clauses_of))
     return [(box, clauses) for box, clauses in members if clauses]
 

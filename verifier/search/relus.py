@@ -12,6 +12,7 @@ from itertools import accumulate
 import torch
 
 from verifier.bounding.base import Until
+from verifier.bounding.closing import closes, crossed
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.clock import Stopwatch
@@ -21,11 +22,10 @@ from verifier.search.domains import Counts, Domains, Offer, Space, Step, cat, ou
 from verifier.search.journal import Bounded, Journal
 from verifier.search.ladder import Ladder, Schedule
 from verifier.search.leaves import solve_leaf
-from verifier.search.propagated_tier import PropagatedEvidence
 from verifier.search.root import Batch, Root
 from verifier.search.split import split
 from verifier.search.stratify import smoothed
-from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Computed, Evidence
+from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed, Evidence
 from verifier.search.tighten import Never, Tightening
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
@@ -223,15 +223,15 @@ class SignSpace(Space[SignDomains]):
         Where float32 was too optimistic, later ascents get a margin for it; else they would stop too early for ever.
         """
         low, high = batch.cut()
-        closed, proofs = (low > high).any(dim=1), list[tuple[Batch, Evidence]]()
+        closed, proofs = crossed(low, high).any(dim=1), list[tuple[Batch, Evidence]]()
         if bool(closed.any()):
-            empty = batch.select(closed)
-            proofs.append((empty, Computed(torch.full_like(empty.cut()[0][:, 0], torch.inf))))
-        candidates = torch.nonzero(~closed & (found.lower > 0)).flatten()
+            proofs.append((batch.select(closed), Crossed()))
+        # What overflowed in float32 need not do so in float64.
+        candidates = torch.nonzero(~closed & ~(found.lower <= 0)).flatten()
         for rows in candidates.split(CLOSE_TOGETHER) if len(candidates) else ():
             some, evidence = batch.select(rows), found.evidence.select(rows)
             proved = evidence.lower(some)
-            done = proved > 0
+            done = closes(proved)
             closed[rows] = done
             proofs.append((some.select(done), evidence.select(done)))
             excess = torch.where(done, 0.0, found.lower[rows] - proved).nan_to_num(0.0, 0.0, 0.0)
@@ -302,8 +302,8 @@ class SignSpace(Space[SignDomains]):
             single = leaves.select(slice(i, i + 1))
             leaf = solve_leaf(single, self.until)
             decided = replace(decided, solved=decided.solved + 1)
-            if leaf.lower > 0 and leaf.point is not None:
-                self.journal.closed(single, PropagatedEvidence(leaf.point, None))
+            if leaf.closed:
+                self.journal.closed(single, leaf.evidence())
                 continue
             if leaf.x0 is not None:
                 number = self.root.numbers[leaves.clause[i : i + 1]].cpu()

@@ -10,10 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from verifier.bounding.base import Objective, Until
+from verifier.bounding.closing import closes, crossed
 from verifier.bounding.sweep import Sweep, Trace
 from verifier.search.root import Batch, Root
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Bool, Float, Int, Tensor
 
 CLOSE_TOGETHER = 128
 """How many domains are proved at once: float64 takes twice the memory."""
@@ -31,12 +34,30 @@ class Evidence(ABC):
 
     @abstractmethod
     def lower(self, batch: Batch) -> Float[Tensor, " D"]:
-        """Rigorous lower bounds in float64."""
+        """Rigorous lower bounds in float64; -inf where there is none."""
+
+    def closed(self, batch: Batch) -> Bool[Tensor, " D"]:
+        """Which domains hold no counterexample."""
+        return closes(self.lower(batch))
+
+
+@dataclass(frozen=True, eq=False)
+class Crossed(Evidence):
+    """The bounds of a hidden neuron contradict each other: the domains are empty, whatever the rows say."""
+
+    def select(self, rows: Tensor) -> Crossed:
+        return self
+
+    def lower(self, batch: Batch) -> Float[Tensor, " D"]:
+        return torch.full((len(batch),), -torch.inf, dtype=torch.float64, device=batch.root.device)
+
+    def closed(self, batch: Batch) -> Bool[Tensor, " D"]:
+        return crossed(*batch.cut()).any(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Computed(Evidence):
-    """Bounds that were computed in float64 at once; +inf where the bounds of a hidden neuron cross."""
+    """Bounds that were computed in float64 at once."""
 
     found: Float[Tensor, " D"]
 

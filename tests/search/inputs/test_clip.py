@@ -64,7 +64,32 @@ def test_no_allowed_point_is_lost(seed: int) -> None:
 def test_the_hull_joins_the_parts_of_one_box() -> None:
     box = doubles([[0.0], [0.0], [0.0]]), doubles([[9.0], [9.0], [9.0]])
     parts = doubles([[1.0], [3.0], [5.0], [8.0]]), doubles([[2.0], [4.0], [6.0], [7.0]])
-    low, high = hull(box, parts, torch.tensor([0, 0, 1, 1]))
-    assert low[:2].tolist() == [[1.0], [5.0]]  # the last part is empty
-    assert high[:2].tolist() == [[4.0], [6.0]]
-    assert bool(low[2] > high[2])  # nothing belongs to the third box
+    (low, high), some = hull(box, parts, torch.tensor([0, 0, 1, 1]))
+    assert low.tolist() == [[1.0], [5.0], [0.0]]  # the last part is empty, and nothing belongs to the third box
+    assert high.tolist() == [[4.0], [6.0], [9.0]]
+    assert some.tolist() == [True, True, False]
+
+
+def test_parts_without_numbers_are_not_empty() -> None:
+    """A box is given up only where two numbers contradict each other."""
+    box = doubles([[0.0], [0.0]]), doubles([[9.0], [9.0]])
+    nan, inf = float("nan"), float("inf")
+    _, some = hull(box, (doubles([[nan], [inf]]), doubles([[1.0], [1.0]])), torch.tensor([0, 1]))
+    assert some.tolist() == [True, True]
+
+
+def test_what_overflows_cuts_nothing() -> None:
+    box = doubles([[-1.0, -1.0]]), doubles([[1.0, 1.0]])
+    inf = float("inf")
+    for slope, offset in (([1e308, 1e308], 1e308), ([1.0, 1.0], -inf), ([inf, 1.0], 0.0), ([1e308, -1e308], -1e308)):
+        low, high = clipped(box, doubles([[slope]]), doubles([[offset]]))
+        assert low.tolist() == box[0].tolist()
+        assert high.tolist() == box[1].tolist()
+
+
+def test_limits_that_underflow_are_rounded_outward() -> None:
+    """1e-300 x - 1e-320 <= 0 allows all x up to 1e-20, and 1e300 x - 1e-20 <= 0 those up to 1e-320."""
+    for slope, offset, allowed in ((1e-300, -1e-320, 1e-20), (1e300, -1e-20, 1e-320), (1e-200, 0.0, 0.0)):
+        low, high = clipped((doubles([[-1e-150]]), doubles([[1.0]])), doubles([[[slope]]]), doubles([[offset]]))
+        assert float(low) == -1e-150
+        assert float(high) >= allowed

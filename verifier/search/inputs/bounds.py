@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from verifier.bounding.base import Region, widest
+from verifier.bounding.closing import closes
 from verifier.bounding.conjunction import Conjunction
 from verifier.bounding.rounding import layer_slack
 from verifier.bounding.zonotope import Form, Zonotopes, propagate
@@ -28,12 +29,14 @@ SINGLE, DOUBLE = 0, 1
 class BoxBounds:
     """What is known of a batch of boxes.
 
-    `lower` is the bound of each clause, +inf where it was not asked for; `low` and `high` are what clipping leaves,
-    empty where nothing is pending; `corner` is where the worst plane is least; `doubt` is what rounding in the
-    zonotope may have cost the worst clause.
+    `closed` marks the clauses that hold no point of their box, `lower` is the bound of each clause, -inf where it was
+    not asked for; `some` says whether clipping left anything, `low` and `high` what it left; `corner` is where the
+    worst plane is least; `doubt` is what rounding in the zonotope may have cost the worst clause.
     """
 
     lower: Float[Tensor, "D C"]
+    closed: Bool[Tensor, "D C"]
+    some: Bool[Tensor, " D"]
     low: Float[Tensor, "D n0"]
     high: Float[Tensor, "D n0"]
     corner: Float[Tensor, "D n0"]
@@ -107,16 +110,19 @@ class BoxBounder:
         pairs = Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box)
         planes = self._planes(pairs, pairs.choice(self.effort))
         best = pairs.best(planes)
-        lower = torch.full(boxes.pending.shape, torch.inf, dtype=best.dtype, device=best.device)
+        lower = torch.full(boxes.pending.shape, -torch.inf, dtype=best.dtype, device=best.device)
         lower[box, clause] = best
         place = torch.zeros_like(boxes.pending, dtype=torch.long)
         place[box, clause] = torch.arange(len(box), device=box.device)
-        worst = place.gather(1, lower.argmin(dim=1, keepdim=True)).squeeze(1)
-        low, high = _clipped(boxes, planes, box, ~(best > 0))
+        least = torch.where(boxes.pending, lower, torch.inf).argmin(dim=1, keepdim=True)
+        worst = place.gather(1, least).squeeze(1)
+        (low, high), some = _clipped(boxes, planes, box, ~closes(best))
         slope = planes.slope[worst, 0]
         lam = [None if c is None else c[worst, 0] for c in planes.coefficients]
         return BoxBounds(
             lower,
+            closes(lower),
+            some,
             low,
             high,
             torch.where(slope >= 0, boxes.low, boxes.high),
@@ -142,8 +148,8 @@ class BoxBounder:
 
 def _clipped(
     boxes: BoxDomains, planes: Planes, box: Int[Tensor, " P"], pending: Bool[Tensor, " P"]
-) -> tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]]:
-    """What the planes of pending pairs leave of their boxes."""
+) -> tuple[tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]], Bool[Tensor, " D"]]:
+    """What the planes of pending pairs leave of their boxes, and whether they leave anything."""
     kept = torch.nonzero(pending).flatten()
     parts = clipped((boxes.low[box[kept]], boxes.high[box[kept]]), planes.slope[kept], planes.offset[kept])
     return hull((boxes.low, boxes.high), parts, box[kept])

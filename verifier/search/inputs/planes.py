@@ -5,7 +5,8 @@ that only bounds in what it keeps: the linear function itself, and the coefficie
 its gap comes from.
 
 requires:   valid bounds of all groups
-guarantees: slope . x + offset <= objective(x) for every x of the box, all rounding errors included
+guarantees: slope . x + offset <= objective(x) for every x of the box, all rounding errors included; offset and least
+            value are finite or -inf
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 import torch
 
 from verifier.bounding.base import Objective, Region, widest
-from verifier.bounding.rounding import MARGIN, UNDERFLOW, layer_slack, round_up, source_magnitude
+from verifier.bounding.closing import settled
+from verifier.bounding.kinks import chord
+from verifier.bounding.rounding import MARGIN, layer_slack, source_magnitude
 from verifier.bounding.sweep import dot
 from verifier.network.network import Network
 from verifier.operators import gamma
@@ -36,9 +39,10 @@ class Faces:
         """Require: slopes in [0, 1]; those of stable neurons do not matter."""
         kinked = ~((low >= 0) | (high <= 0))  # NaN counts as ambiguous, and spoils the bound
         stable = (low >= 0).to(low.dtype)
-        upper = torch.where(kinked, round_up(high / (high - low)), stable)
+        steep, intercept = chord(low, high)
+        upper = torch.where(kinked, steep, stable)
         lower = torch.where(kinked.unsqueeze(1), slope, stable.unsqueeze(1))
-        return cls(lower, upper.unsqueeze(1), torch.where(kinked, -upper * low, 0.0))
+        return cls(lower, upper.unsqueeze(1), torch.where(kinked, intercept, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +95,6 @@ def _finished(
     """Subtract the error, and minimise over the box."""
     value, summed, error = totals
     summed = summed + dot(slope.abs(), source_magnitude(region, 0))
-    error = round_up(error + gamma(length + MARGIN) * summed, MARGIN) + UNDERFLOW
+    error = error + gamma(length + MARGIN) * summed
     least = torch.minimum(slope * region.lower.unsqueeze(1), slope * region.upper.unsqueeze(1)).sum(dim=-1)
-    return Planes(slope, value - error, value + least - error, tuple(seen))
+    return Planes(slope, settled(value, error), settled(value + least, error), tuple(seen))

@@ -149,11 +149,12 @@ class InputSpace(Space[BoxDomains]):
 
     def _judged(self, boxes: BoxDomains, found: BoxBounds) -> tuple[BoxDomains, Float[Tensor, "D n0"]]:
         """The boxes that stay open, clipped, and a corner of each that may be unsafe."""
-        pending = boxes.pending & ~(found.lower > 0)
-        kept = torch.nonzero(pending.any(dim=1) & (found.low <= found.high).all(dim=1)).flatten()
+        pending = boxes.pending & ~found.closed
+        kept = torch.nonzero(pending.any(dim=1) & found.some).flatten()
         before, low, high, pending = boxes.select(kept), found.low[kept], found.high[kept], pending[kept]
         lower, worst = torch.where(pending, found.lower[kept], torch.inf).min(dim=1)
-        rough = (before.tier == DOUBLE) | (found.doubt[kept] > ROUGH * lower.abs())
+        sure = torch.isfinite(lower) & (found.doubt[kept] <= ROUGH * lower.abs())
+        rough = (before.tier == DOUBLE) | ~sure
         left = replace(
             before,
             clause=self._table.number[before.root, worst],

@@ -1,0 +1,56 @@
+"""Arithmetic as the error analysis assumes it: float32 is float32, and subnormal numbers are numbers.
+
+Libraries may compute float32 products with fewer digits (TF32, bfloat16) and take subnormal numbers for zero, if
+somebody has asked for it in this process.  Bounds in float32 would then be wrong by far more than they admit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Inside, no library saves digits; afterwards all is as it was.  Forks that are made inside inherit it."""
+    with ExitStack() as undo:
+        for read, write, exact in _switches():
+            undo.callback(_quietly, write, read())
+            _quietly(write, exact)
+        yield
+
+
+Switch = tuple[Callable[[], Any], Callable[[Any], object], object]
+"""How to read a setting, how to change it, and the value that keeps all digits."""
+
+
+def _switches() -> list[Switch]:
+    """What decides how many digits float32 products keep, in the words of this version of torch."""
+    backends: Any = torch.backends  # its stubs miss settings that it has
+    flush: Switch = (_flushes, torch.set_flush_denormal, False)
+    if hasattr(backends.cuda.matmul, "fp32_precision"):
+        owners = [backends.mkldnn.matmul, backends.mkldnn.conv, backends.cuda.matmul, backends.cudnn.conv]
+        return [*(_setting(owner, "fp32_precision", "ieee") for owner in owners), flush]
+    products: Switch = (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")
+    return [products, _setting(backends.cudnn, "allow_tf32", False), flush]
+
+
+def _quietly(write: Callable[[Any], object], value: object) -> None:
+    """Changes a setting; some versions of torch warn about hardware that is not here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        write(value)
+
+
+def _setting(owner: object, name: str, exact: object) -> Switch:
+    return lambda: getattr(owner, name), lambda value: setattr(owner, name, value), exact
+
+
+def _flushes() -> bool:
+    """Whether this thread takes subnormal numbers for zero."""
+    least = torch.tensor([2.0**-1060], dtype=torch.float64)
+    return not bool((least * 2.0).any())
