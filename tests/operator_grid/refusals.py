@@ -36,12 +36,6 @@ REFUSALS = (
         0.15,
         "onnxruntime broadcasts the input to the slope, which ONNX does not allow",
     ),
-    Refusal(
-        "clip",
-        NODE + "Clip has constants that are not finite",
-        0.06,
-        "one bound depends on the input and the other is left out",
-    ),
     Refusal("dropout", NODE + "Dropout .*random in training mode", 0.4, "the output is random"),
     Refusal("cast", NODE + "Cast(Like)? .*it rounds from", 0.8, "a step function has no pieces that are continuous"),
     Refusal(
