@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
@@ -34,6 +36,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Settings that derive their examples from the test itself would ignore a seed."""
     if config.getoption("hypothesis_seed", None) is not None:
         hypothesis.settings.load_profile("strata-seed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def order_of_sums() -> Iterator[None]:
+    """REORDERED=1 stands for another processor."""
+    from reordered import Reordered
+
+    with Reordered() if os.environ.get("REORDERED") == "1" else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session")
