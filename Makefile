@@ -1,5 +1,6 @@
 # make demo    sets everything up and decides a few bundled instances
 # make test    the fast tests;  make test-all  the slow ones too
+# make test-everywhere  the fast tests again and again, as other processors, threads and examples would have them
 # make lint    format, rules, types
 # make bench   timings
 # make regression  the verdicts of all bundled properties
@@ -25,7 +26,7 @@ TIMEOUT ?=
 OUT ?= results/$(notdir $(patsubst %/,%,$(FAMILY)))$(addprefix -,$(TIMEOUT))
 BATCH_ARGS ?=
 
-.PHONY: help install demo test test-all lint format bench regression benchmarks clean
+.PHONY: help install demo test test-all test-everywhere lint format bench regression benchmarks clean
 .DEFAULT_GOAL := help
 
 help:
@@ -57,6 +58,10 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -m ""
+
+# EVERYWHERE="--list" says what this machine can tell apart, EVERYWHERE="--only reordered" chooses.
+test-everywhere: $(READY)
+	$(BIN)/python scripts/test_everywhere.py $(EVERYWHERE)
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
@@ -16,13 +18,33 @@ from jaxtyping import install_import_hook
 if os.environ.get("SHAPES") == "1":
     install_import_hook("verifier", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
-# Shared machines make timings useless as a criterion, and a test that fails must fail again on the next run.
-hypothesis.settings.register_profile("strata", deadline=None, derandomize=True)
+# Shared machines make timings useless as a criterion, and a test that fails must fail again on the next run: the
+# examples are always the same ones, or those of the seed that was asked for (--hypothesis-seed=7).
+CLOCKS = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("strata", deadline=None, derandomize=True, suppress_health_check=CLOCKS)
+hypothesis.settings.register_profile(
+    "strata-seed", hypothesis.settings.get_profile("strata"), derandomize=False, database=None
+)
 hypothesis.settings.load_profile("strata")
 
 torch.set_num_threads(1)  # the networks of the tests are too small to share out
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Settings that derive their examples from the test itself would ignore a seed."""
+    if config.getoption("hypothesis_seed", None) is not None:
+        hypothesis.settings.load_profile("strata-seed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def order_of_sums() -> Iterator[None]:
+    """REORDERED=1 stands for another processor."""
+    from reordered import Reordered
+
+    with Reordered() if os.environ.get("REORDERED") == "1" else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session")

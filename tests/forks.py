@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-PATIENCE = 60.0
-"""Seconds after which a test gives up waiting; only a test that fails takes so long."""
+from speed import PATIENCE
 
 
 def notebook() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from batch.fakes import instance
+from speed import PATIENCE
 
 from verifier.batch.display import Live, display
 from verifier.batch.engine import Observer
@@ -50,7 +51,7 @@ def test_a_terminal_shows_a_bar_and_the_workers(monkeypatch: pytest.MonkeyPatch,
         assert isinstance(observer, Live)
         observer.began(1, instance(tmp_path / "family", "stuck"))
         observer.recorded(record(Verdict.SAT))
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + PATIENCE
         while "1 sat" not in stream.getvalue() or "stuck" not in stream.getvalue():
             assert time.monotonic() < limit
             time.sleep(0.01)

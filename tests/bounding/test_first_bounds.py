@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from fractions import Fraction
 
@@ -215,12 +214,11 @@ def test_only_neurons_that_differ_carry_a_choice() -> None:
 def test_a_passed_deadline_leaves_valid_interval_bounds() -> None:
     net = networks.dense(1, (4, 10, 10, 2))
     lower, upper = networks.box(net, 1)
-    begun = time.monotonic()
     late = RootBounds().region(net, lower, upper, Until(Clock.begin(0.0)))
-    assert time.monotonic() - begun < 1
     interval = root(net, lower, upper, "interval")
     for k in range(len(net.groups)):
         torch.testing.assert_close(late.l_hat[k], interval.l_hat[k])
+    assert bool((root(net, lower, upper, "best").l_hat[-1] > late.l_hat[-1] + 1e-3).any())  # with time it is tighter
 
 
 def test_nan_never_proves_anything() -> None:

@@ -464,12 +464,13 @@ def test_deadlines_leave_valid_bounds() -> None:
         times.append(clock.elapsed())
     solver = Solver(model.program)
     solver.solve(model.costs(net, objective, 0, 1)[0], Until())  # its time must not count
-    for share in (0.05, 0.1, 0.2):
-        fresh = Solver(model.program)
-        late = fresh.solve(cost, Until(Clock.begin(share * min(times))))
-        assert late.point is None
+    ended_early = 0
+    for share in (0.05, 0.1, 0.2) * 4:  # no single time is sure to be too short
+        late = Solver(model.program).solve(cost, Until(Clock.begin(share * min(times))))
         assert math.isfinite(late.lower)
         assert late.lower <= full.lower + CLOSE
+        ended_early += late.point is None
+    assert ended_early
     assert solver.solve(cost, Until(Clock.begin(100 * max(times)))).lower == pytest.approx(full.lower, abs=CLOSE)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from batch.fakes import FAKE, benchmark
+from speed import PATIENCE
 
 # The command line as it is, with workers that need no torch.
 SCRIPT = f"""
@@ -47,7 +48,7 @@ def start(command: list[str], limit: Callable[[], None] | None = None) -> subpro
 
 
 def finish(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def lines(folder: Path) -> list[str]:
@@ -56,7 +57,7 @@ def lines(folder: Path) -> list[str]:
 
 
 def wait_for_results(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + PATIENCE
     while len(lines(folder)) < count:
         assert process.poll() is None
         assert time.monotonic() < limit
@@ -102,7 +103,7 @@ def test_workers_do_not_outlive_their_parent(command: list[str], tmp_path: Path)
         workers = children_of(process)
         process.kill()
     assert workers
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + PATIENCE
     while not all(map(gone, workers)):
         assert time.monotonic() < limit
         time.sleep(0.05)
@@ -113,7 +114,7 @@ def test_a_worker_is_killed(command: list[str], tmp_path: Path) -> None:
     with start(command) as process:
         wait_for_results(process, tmp_path, 3)
         os.kill(children_of(process)[0], signal.SIGKILL)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "the worker process died (SIGKILL)" in out
     each_once(tmp_path, {"unsat": len(NAMES) - 1, "error": 1})
@@ -124,7 +125,7 @@ def test_a_disk_that_takes_no_more(command: list[str], tmp_path: Path) -> None:
     size = 7000  # between two and five lines
 
     with start(command, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (2, "")
     assert err.splitlines()[-1].startswith("error: ")
     assert "File too large; what is done is kept" in err
@@ -150,7 +151,7 @@ def test_an_interrupt_keeps_what_is_done(command: list[str], tmp_path: Path, num
     with start(command) as process:
         wait_for_results(process, tmp_path, 3)
         os.killpg(process.pid, number)  # to all of them, as a terminal does
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3
     assert "Traceback" not in err
     kept = lines(tmp_path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from speed import ATTEMPTS, PATIENCE, soon
 
 # The run itself is replaced by one that never ends: what is measured is the process around it, without torch.
 STUCK = """
@@ -50,37 +51,39 @@ def test_the_time_limit_holds_inside_of_a_long_call(tiny: Any, tmp_path: Path, s
     argv = command(
         tiny.net, tiny.sat, "--timeout", 3, "--result", tmp_path / "r", "--json", tmp_path / "j", script=script
     )
-    begun = time.monotonic()
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
-    took = time.monotonic() - begun
+    done, took = soon(lambda: subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE), 4.0)
     assert (done.returncode, done.stdout, done.stderr) == (3, "timeout\n", "stuck\n")
     assert 3.0 <= took <= 4.0
     assert (tmp_path / "r").read_text() == "timeout\n"
     data = json.loads((tmp_path / "j").read_text())
     assert (data["verdict"], data["reason"], data["lower_bound"]) == ("timeout", "timeout", -2.5)
     assert data["time"]["root"] > 0
-    assert 3.0 <= data["time"]["total"] <= 4.0
+    assert 3.0 <= data["time"]["total"] <= took
 
 
 def test_a_limit_that_is_over_before_anything_is_loaded(tiny: Any) -> None:
-    begun = time.monotonic()
-    done = subprocess.run(command(tiny.net, tiny.sat, "--timeout", 0), capture_output=True, text=True, timeout=30)
+    argv = command(tiny.net, tiny.sat, "--timeout", 0)
+    done, took = soon(lambda: subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE), 2.0)
     assert (done.returncode, done.stdout, done.stderr) == (3, "timeout\n", "")
-    assert time.monotonic() - begun < 2.0
+    assert took <= 2.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("script", [STUCK, PATIENT, CLUMSY], ids=["stuck", "patient", "clumsy"])
 def test_a_signal_ends_with_what_is_known(tiny: Any, tmp_path: Path, script: str, number: signal.Signals) -> None:
     argv = command(tiny.net, tiny.sat, "--result", tmp_path / "r", "--json", tmp_path / "j", script=script)
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline() == "stuck\n"
-        process.send_signal(number)
-        begun = time.monotonic()
-        out, err = process.communicate(timeout=30)
-        assert time.monotonic() - begun < 1.5
-    assert (process.returncode, out, err) == (3, "unknown\n", "")
+    for _ in range(ATTEMPTS):  # other programs may hold up some
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "stuck\n"
+            process.send_signal(number)
+            begun = time.monotonic()
+            out, err = process.communicate(timeout=PATIENCE)
+            took = time.monotonic() - begun
+        assert (process.returncode, out, err) == (3, "unknown\n", "")
+        if took < 1.5:
+            break
+    assert took < 1.5
     assert (tmp_path / "r").read_text() == "unknown\n"
     data = json.loads((tmp_path / "j").read_text())
     assert (data["verdict"], data["reason"], data["lower_bound"]) == ("unknown", "interrupted", -2.5)
@@ -194,7 +197,7 @@ def test_help_and_version_load_nothing_heavy(argv: list[str]) -> None:
         "import sys\nfrom verifier.cli.main import run\ncode = run(sys.argv[1:])\n"
         "print(code, *sorted(m for m in sys.modules if '.' not in m), file=sys.stderr)"
     )
-    done = subprocess.run(command(*argv, script=script), capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(command(*argv, script=script), capture_output=True, text=True, check=True, timeout=PATIENCE)
     code, *modules = done.stderr.split("\n")[-2].split()
     assert code == ("0" if argv else "2")
     assert not HEAVY & set(modules)
@@ -203,13 +206,13 @@ def test_help_and_version_load_nothing_heavy(argv: list[str]) -> None:
 
 
 def test_an_unreadable_command_line_loads_nothing_heavy() -> None:
-    done = subprocess.run(command("--nonsense"), capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command("--nonsense"), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert "--nonsense" in done.stderr
 
 
 def test_python_dash_m_and_the_exit_code(tiny: Any) -> None:
-    done = subprocess.run(command(tiny.net, tiny.unsat), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command(tiny.net, tiny.unsat), capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "unsat\n", "")
 
 
@@ -237,5 +240,5 @@ def test_waiting_threads_sleep_unless_the_user_wants_otherwise(tiny: Any) -> Non
     for given, expected in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
         clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
         argv = [sys.executable, "-c", script]
-        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30, env=clean | given)
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE, env=clean | given)
         assert done.stdout.endswith(f"{expected}\n")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import networks
@@ -20,6 +19,7 @@ from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.pgd import PGD, Adam, Descent, Signed
 from verifier.falsify.presets import quick, thorough
+from verifier.network.network import Network
 from verifier.property.canonical import Problem
 from verifier.result.counterexample import Counterexample
 
@@ -28,6 +28,42 @@ ADAM = PGD(Descent(Adam(), 30), samples=16, restarts=8)
 LARGE = PGD(Descent(Signed(), 40), samples=1024, restarts=64)
 BOTH = pytest.mark.parametrize("falsifier", [SIGNED, ADAM], ids=["signed", "adam"])
 NO_LIMIT = Clock.begin()
+
+
+@dataclass
+class Passes:
+    """Every forward pass: when it began and at how many points; on a clock on which nothing else takes time."""
+
+    seconds: float
+    now: float = 1000.0
+    began: list[float] = field(default_factory=list)
+    points: list[int] = field(default_factory=list)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def one(self, points: int) -> None:
+        self.began.append(self.now)
+        self.points.append(points)
+        self.now += self.seconds
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
+    made, forward, slope = Passes(0.05), Network.forward, Arena.slope
+
+    def counted_forward(net: Network, x: torch.Tensor) -> torch.Tensor:
+        made.one(len(x))
+        return forward(net, x)
+
+    def counted_slope(arena: Arena, x: torch.Tensor, clause: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made.one(len(x))
+        return slope(arena, x, clause)
+
+    monkeypatch.setattr(Network, "forward", counted_forward)
+    monkeypatch.setattr(Arena, "slope", counted_slope)
+    monkeypatch.setattr("verifier.clock.time", made)
+    return made
 
 
 def search(falsifier: Falsifier, instance: Problem, shift: float = 0.0) -> Counterexample | None:
@@ -225,8 +261,8 @@ def test_the_same_seed_finds_the_same_witness(falsifier: PGD) -> None:
     assert any(other is not None and (other.x != first.x).any() for other in others)
 
 
-def test_the_right_one_of_thousands_of_clauses() -> None:
-    """Each clause has a box of its own; only one can be met, and only near one of its corners."""
+def test_the_right_one_of_thousands_of_clauses(passes: Passes) -> None:
+    """Each clause has a box of its own; only one can be met, and only near one of its corners.  They go together."""
     count, chosen = 4000, 2321
     lower = [[k, 0] for k in range(count)]
     upper = [[k + 1, 1] for k in range(count)]
@@ -235,9 +271,8 @@ def test_the_right_one_of_thousands_of_clauses() -> None:
         for k in range(count)
     ]
     instance = instances.problem(instances.identity(2), instances.boxes(lower, upper), clauses)
-    begun = time.monotonic()
     found = search(quick(), instance)
-    assert time.monotonic() - begun < 5
+    assert len(passes.began) < count / 10
     assert found is not None
     assert found.clause == chosen
     instances.check(instance, found, lower[chosen], upper[chosen])
@@ -258,21 +293,22 @@ def hopeless() -> Problem:
     return instances.problem(net, instances.boxes([[-1] * 50], [[1] * 50]), [(0, [instances.row({0: 1}, -1000)])])
 
 
-def test_the_deadline_is_kept() -> None:
+def test_the_deadline_is_kept(passes: Passes) -> None:
+    """A look at the clock follows at least every second pass."""
     busy = FirstOf((SIGNED, ADAM) * 1000)
     instance = hopeless()
     model = instances.Float32Model(instance.network)
-    begun = time.monotonic()
-    assert busy.search(instance, model, Clock.begin(0.3)) is None
-    assert 0.2 < time.monotonic() - begun < 1.3
+    clock = Clock.begin(3.0)
+    assert busy.search(instance, model, clock) is None
+    assert clock.deadline - 0.1 < passes.began[-1] < clock.deadline + 0.1
 
 
-def test_the_deadline_is_kept_inside_of_a_descent() -> None:
+def test_the_deadline_is_kept_inside_of_a_descent(passes: Passes) -> None:
     arena = instances.arena(hopeless())
-    begun = time.monotonic()
-    witness, _ = Descent(steps=10_000).run(arena, torch.zeros(1, 50), torch.tensor([0]), Clock.begin(0.2))
+    clock = Clock.begin(0.2)
+    witness, _ = Descent(steps=10_000).run(arena, torch.zeros(1, 50), torch.tensor([0]), clock)
     assert witness is None
-    assert time.monotonic() - begun < 1.2
+    assert passes.began[0] < passes.began[-1] < clock.deadline
 
 
 def test_effort_goes_to_the_clauses_that_came_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,10 +339,10 @@ def test_nothing_is_done_after_the_deadline() -> None:
     assert model.asked == 0
 
 
-def test_quick_is_quick() -> None:
-    begun = time.process_time()
+def test_quick_is_quick(passes: Passes) -> None:
+    """The passes at about 9,000 points take 0.3 seconds on an idle core."""
     assert search(quick(), hopeless()) is None
-    assert time.process_time() - begun < 3  # about 0.3 on an idle core
+    assert sum(passes.points) < 30_000
 
 
 @BOTH

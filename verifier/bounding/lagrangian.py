@@ -12,7 +12,7 @@ multipliers gives a valid bound, so nothing has to hold with equality in floats.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -106,7 +106,22 @@ class Lagrangian(Dual[Inner]):
         ]
 
     def evaluate(self, point: Float[Tensor, "D S V"]) -> Inner:
-        sweep, views = self.sweep, self.views(point)
+        return self._walk(self.views(point))
+
+    def settle(self, point: Float[Tensor, "D S V"]) -> None:
+        """Let multipliers of a parent speak for its children, in place: those of neurons that a split has fixed since.
+
+        A neuron that is fixed is substituted, so what alpha and the betas priced would be lost, and the coefficient of
+        its x_hat would jump.  The multiplier of the split takes their place: it keeps the coefficient alpha - beta1 as
+        far as its sign allows.  The others become zero, so settling twice is settling once.
+        """
+        self._walk(self.views(point), _settle)
+
+    def _walk(
+        self, views: list[Multipliers], before: Callable[[Kinks, Tensor, Multipliers], None] | None = None
+    ) -> Inner:
+        """From the output to the input; `before` sees a group's coefficients and multipliers, and may change these."""
+        sweep = self.sweep
         mu = self.objective.coefficients.expand(sweep.region.count, -1, -1)
         lam: list[Tensor | None] = [self.objective.inputs, *[None] * (sweep.layer - 1)]
         x: list[Tensor] = [mu] * (sweep.layer - 1)
@@ -118,6 +133,8 @@ class Lagrangian(Dual[Inner]):
                 coefficients, lam[k] = lam[k], None
                 if coefficients is None:
                     coefficients = mu.new_zeros(sweep.region.count, self.objective.count, layer.size)
+                if before is not None:
+                    before(sweep.kinks[k - 1], coefficients, views[k - 1])
                 mu, x[k - 1], z[k - 1] = self._eliminate(k, coefficients, views[k - 1], total)
                 self._charge_cuts(k, views[k - 1], lam)
             sweep.through(k, mu, lam, total)
@@ -212,3 +229,19 @@ class Lagrangian(Dual[Inner]):
     def select(self, rows: Int[Tensor, " d"]) -> Lagrangian:
         chosen = tuple(tuple(None if c is None else c.select(rows) for c in cuts) for cuts in self.cuts)
         return Lagrangian(self.sweep.select(rows), self.objective.select(rows), chosen)
+
+
+def _settle(kinks: Kinks, lam: Float[Tensor, "D S n"], at: Multipliers) -> None:
+    """What `Lagrangian.settle` does at one group, whose outputs have the coefficients `lam`.
+
+    A passing neuron has the coefficient lam - split, a blocking one split.
+    """
+    if kinks.sign is None:
+        return
+    priced = (at.alpha, at.beta0, at.beta1, *at.cuts)
+    anew = (kinks.sign != 0) & ~kinks.ambiguous & (sum(priced) > 0)
+    kept = at.alpha - at.beta1
+    split = torch.where(kinks.sign > 0, lam.index_select(-1, kinks.index) - kept, kept).clamp(min=0)
+    at.split.copy_(torch.where(anew, split, at.split))
+    for multiplier in priced:
+        multiplier.masked_fill_(anew, 0.0)

@@ -204,10 +204,13 @@ def with_cuts_of(warm: Proof, plain: Lagrangian) -> Lagrangian:
 def point_of(warm: Proof, dual: Lagrangian) -> Float[Tensor, "D S V"]:
     """The multipliers of a parent's state; those of cuts that `dual` does not have are left out.
 
-    Slopes become the multipliers of the same value.  Raises TypeError for a state of any other kind.
+    Neurons that were split since are settled: the multipliers of the splits take over.  Slopes become multipliers of
+    the same value.  Raises TypeError for a state of any other kind.
     """
     if isinstance(warm, Explicit):
-        return warm.explicit().start(dual)
+        point = warm.explicit().start(dual)
+        dual.settle(point)
+        return point
     if not isinstance(warm, SlopeProof):
         raise TypeError(f"multipliers cannot start from {type(warm).__name__}")
     slopes = SlopeDual(dual.sweep, dual.objective)
