@@ -1,0 +1,39 @@
+"""Random networks of all supported operators, with few kinks."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import onnx
+
+from fuzzing.builder import NAMES, OPSETS, Builder, Weights
+from fuzzing.steps import FLAT, dense, kink
+from fuzzing.window_steps import ANY, WIDE, to_vector
+
+INPUTS = ((1, 1), (1, 2), (1, 2), (1, 3), (1, 3), (1, 4), (1, 5), (1, 6), (1, 1, 2, 2), (1, 1, 3), (1, 1, 2, 3))
+
+
+def random_network(rng: random.Random, style: str) -> onnx.ModelProto:
+    """A network of 1 to 6 inputs, 1 to 3 outputs and at most a dozen kinks.
+
+    `style` is that of its weights (`builder.STYLES`); double and huge weights need a file of float64.
+    """
+    wide = style in {"double", "huge"} or rng.random() < 0.1
+    dtype = np.float64 if wide else np.float32
+    b = Builder(rng, Weights(rng, style), dtype, rng.choice(OPSETS))
+    if rng.random() < 0.3:
+        b.pattern = rng.choice(NAMES)
+    source, shape = rng.choice(("x",) * 9 + ("X_0", b.pattern.format(0), "strata:1")), rng.choice(INPUTS)
+    b.value, b.shape, b.kinks, b.taken = source, shape, rng.choice((3, 6, 6, 8, 10, 12)), frozenset({source})
+    for _ in range(rng.randint(2, 6)):
+        steps = (*(FLAT if len(b.shape) == 2 else WIDE), *ANY)
+        b.rng.choice(steps)(b)
+        if rng.random() < 0.6:
+            dense(b)
+            kink(b)
+    if len(b.shape) > 2:
+        to_vector(b)
+    if b.shape[1] > 3 or rng.random() < 0.7 or not b.nodes:
+        dense(b)
+    return b.model(source, shape)
