@@ -21,9 +21,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="when to stop")
     parser.add_argument("--seed", type=int, default=0, help="which instances")
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="the folder of journals and findings")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds for making a finding smaller")
     parser.add_argument("--number", type=int, help="run this instance only, again if it has been run")
     options = parser.parse_args()
-    campaign = Campaign(options.seed, options.out)
+    campaign = Campaign(options.seed, options.out, patience=options.patience)
     journal = campaign.journal()
     if options.number is not None:
         campaign.run(journal, options.number)

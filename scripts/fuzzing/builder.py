@@ -131,7 +131,9 @@ class Builder:
         self.nodes.append(helper.make_node(name, inputs, outputs, name=self._node_name(), domain=DOMAIN))
 
     def _node_name(self) -> str:
-        return self.rng.choice(("", "", f"node {len(self.nodes)}", f"strata:{len(self.nodes)}", f"节 {len(self.nodes)}"))
+        return self.rng.choice(
+            ("", "", f"node {len(self.nodes)}", f"strata:{len(self.nodes)}", f"节 {len(self.nodes)}")
+        )
 
     def model(self, source: str, shape: Sequence[int]) -> onnx.ModelProto:
         """The file; the last tensor becomes its output."""

@@ -17,9 +17,9 @@ import onnx
 from fuzzing.networks import random_network
 from fuzzing.pieces import ExactNetwork, Piece, Row, minimum
 from fuzzing.queries import DIALECTS, MAX_DIGITS, Clause, Query
-from fuzzing.simplex import OracleError, Optimum
+from fuzzing.simplex import Optimum, OracleError
 
-GAPS = tuple(sign * Fraction(1, 10**k) for k in (3, 6, 9, 12) for sign in (1, -1)) + (Fraction(0),)
+GAPS = (Fraction(0), *(sign * Fraction(1, 10**k) for k in (3, 6, 9, 12) for sign in (1, -1)))
 CHOICES = ("ordinary",) * 5 + ("grid", "grid", "ties", "ties", "double", "extreme", "extreme", "huge")
 Box = tuple[tuple[Fraction, ...], tuple[Fraction, ...]]
 
@@ -83,9 +83,7 @@ def cases(seed: int, number: int, count: int = 4) -> list[Case]:
     network = ExactNetwork.of(model)
     boxes = [_box(rng, network.n_in, style) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     n_out = len(network.at(boxes[0][0]))
-    base = [
-        Clause(*rng.choice(boxes), _rows(rng, network.n_in, n_out)) for _ in range(rng.choice((1, 1, 1, 2, 3)))
-    ]
+    base = [Clause(*rng.choice(boxes), _rows(rng, network.n_in, n_out)) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     known = {box: network.pieces(*box) for box in {(c.lower, c.upper) for c in base}}
     minima = [minimum(known[c.lower, c.upper], c.rows) for c in base]
     for clause, optimum in zip(base, minima, strict=True):

@@ -1,4 +1,4 @@
-"""What a run of the fuzzer has done so far: JSON lines, appended as each instance ends, so that a killed run goes on."""
+"""What the fuzzer has done so far: JSON lines, appended as each instance ends, so that a killed run can go on."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.done: dict[int, dict[str, Any]] = {}
         self.begun: Counter[int] = Counter()
+        if path.exists() and not path.read_bytes().endswith(b"\n"):
+            with path.open("a", encoding="utf-8") as file:
+                file.write("\n")  # the last line is torn; what follows begins one of its own
         for line in self._lines():
             if "begin" in line:
                 self.begun[line["begin"]] += 1

@@ -107,9 +107,7 @@ def judge_witness(case: Case, point: np.ndarray[Any, Any], exact: bool) -> tuple
         if not homes:
             return "the inexact witness is not next to any box", ""
     outputs = [run_file(case.model, point, optimised) for optimised in (False, True)]
-    if not any(
-        all(row.holds(x, y) for row in clause.rows) for y in outputs if y is not None for clause in homes
-    ):
+    if not any(all(row.holds(x, y) for row in clause.rows) for y in outputs if y is not None for clause in homes):
         return "onnxruntime does not confirm the witness", ""
     real = ExactNetwork.of(case.model).at(x)
     if any(all(row.holds(x, real) for row in clause.rows) for clause in homes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
@@ -115,7 +116,7 @@ def split(call: Call) -> list[Value]:
     ends = np.cumsum([0, *sizes])
     return [
         moved(value, lambda part, a=a, b=b: np.take(part, range(a, b), axis=axis))  # type: ignore[misc]
-        for a, b in zip(ends[:-1], ends[1:], strict=True)
+        for a, b in itertools.pairwise(ends)
     ]
 
 
@@ -197,8 +198,16 @@ def depth_to_space(call: Call) -> Value:
     def move(part: Array) -> Array:
         n, c, h, w = part.shape
         if mode == "DCR":
-            return part.reshape(n, size, size, c // size**2, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, -1, h * size, w * size)
-        return part.reshape(n, c // size**2, size, size, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, -1, h * size, w * size)
+            return (
+                part.reshape(n, size, size, c // size**2, h, w)
+                .transpose(0, 3, 4, 1, 5, 2)
+                .reshape(n, -1, h * size, w * size)
+            )
+        return (
+            part.reshape(n, c // size**2, size, size, h, w)
+            .transpose(0, 1, 4, 2, 5, 3)
+            .reshape(n, -1, h * size, w * size)
+        )
 
     return moved(call.values[0], move)
 

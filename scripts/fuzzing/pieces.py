@@ -1,9 +1,9 @@
 """A network as the list of its affine pieces over a box, exact minima over them, and a second way to find them.
 
-    network = ExactNetwork.load("net.onnx")
-    pieces = network.pieces(lower, upper)
-    minimum(pieces, rows)                        # min over the box of max_i (A y + B x - c)_i
-    network.along(start, end, rows)              # the same on a segment, without any linear program
+network = ExactNetwork.load("net.onnx")
+pieces = network.pieces(lower, upper)
+minimum(pieces, rows)                        # min over the box of max_i (A y + B x - c)_i
+network.along(start, end, rows)              # the same on a segment, without any linear program
 """
 
 from __future__ import annotations
@@ -99,10 +99,8 @@ class _Script(Signs):
     forks: list[tuple[Piece, list[bool]]] = field(default_factory=list)
 
     def positive(self, expression: Expression) -> bool:
-        if len(self.taken) < len(self.told):
-            answer = self.told[len(self.taken)]
-        else:
-            answer = self._decide(expression)
+        known = len(self.taken)
+        answer = self.told[known] if known < len(self.told) else self._decide(expression)
         self.taken.append(answer)
         return answer
 

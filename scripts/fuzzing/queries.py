@@ -46,7 +46,9 @@ def terminating(value: Fraction) -> bool:
 def decimal(value: Fraction, scientific: bool = False) -> str:
     """The exact decimal of a number that has one, else a division (which is exact too)."""
     if value < 0:
-        return f"-{decimal(-value, scientific)}" if terminating(value) else f"(/ -{-value.numerator} {value.denominator})"
+        return (
+            f"-{decimal(-value, scientific)}" if terminating(value) else f"(/ -{-value.numerator} {value.denominator})"
+        )
     if not terminating(value):
         return f"(/ {value.numerator} {value.denominator})"
     places = 0

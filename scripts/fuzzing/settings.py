@@ -10,7 +10,7 @@ from verifier.config import Config, load_config
 from verifier.config.load import presets
 
 SECONDS = 5.0
-CLOSE_SECONDS = 1.0
+SHORT = 1.0
 OFF = "falsify.enabled=false"
 
 
@@ -59,15 +59,15 @@ FAST: tuple[Setting, ...] = (
 PAPER = tuple(name for name in presets() if name.startswith("paper/"))
 
 
-def chosen(rng: random.Random, count: int, close: bool) -> list[Setting]:
+def chosen(rng: random.Random, count: int, hopeless: bool) -> list[Setting]:
     """Different configurations, with different seeds; the paper's are dear and come rarely.
 
-    Now and then two of them differ in the number of processes only.  `close` says that the threshold is so close to
-    the minimum that long searches are to be expected, and of no use.
+    Now and then two of them differ in the number of processes only.  `hopeless` says that the threshold is so close
+    to the minimum, or the weights so strange, that long searches are to be expected, and of no use.
     """
     picked = rng.sample(FAST, count)
     if rng.random() < 0.04:
         picked[-1] = Setting(rng.choice(PAPER), (OFF, "search.splitting=relus"))
     if count > 1 and rng.random() < 0.3:
         picked[1] = replace(picked[0], threads=3 - picked[0].threads)
-    return [replace(s, seed=rng.choice((0, 0, 1, 7)), seconds=CLOSE_SECONDS if close else SECONDS) for s in picked]
+    return [replace(s, seed=rng.choice((0, 0, 1, 7)), seconds=SHORT if hopeless else SECONDS) for s in picked]

@@ -85,9 +85,7 @@ def convolution(b: Builder) -> bool:
         return False
     inputs = [b.value, b.floats((channels, b.shape[1] // group, *kernel))]
     inputs += [b.floats((channels,))] * (b.rng.random() < 0.7)
-    b.apply(
-        "Conv", inputs, (1, channels, *out), kernel_shape=kernel, strides=strides, pads=pads, group=group
-    )
+    b.apply("Conv", inputs, (1, channels, *out), kernel_shape=kernel, strides=strides, pads=pads, group=group)
     return True
 
 
