@@ -93,6 +93,11 @@ class Builder:
     def floats(self, shape: Sequence[int]) -> str:
         return self.constant(self.weights.array(shape, self.dtype))
 
+    def bias(self, shape: Sequence[int]) -> str:
+        """Small numbers, so that neurons behind it are often of both signs."""
+        array = self.weights.array(shape, self.dtype)
+        return self.constant(array if self.weights.style in {"grid", "ties"} else (array / 4).astype(self.dtype))
+
     def scalar(self, value: float) -> str:
         return self.constant(np.array(value, dtype=self.dtype))
 
@@ -135,8 +140,8 @@ class Builder:
             ("", "", f"node {len(self.nodes)}", f"strata:{len(self.nodes)}", f"节 {len(self.nodes)}")
         )
 
-    def model(self, source: str, shape: Sequence[int]) -> onnx.ModelProto:
-        """The file; the last tensor becomes its output."""
+    def model(self, source: str, shape: Sequence[int | str]) -> onnx.ModelProto:
+        """The file; the last tensor becomes its output.  Axes may be open: then they have names."""
         kind = TensorProto.FLOAT if self.dtype == np.float32 else TensorProto.DOUBLE
         first = kind if self.first is None else self.first
         graph = helper.make_graph(

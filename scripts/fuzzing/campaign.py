@@ -59,7 +59,9 @@ class Campaign:
         wrong: list[str] = []
         for k, case in enumerate(found):
             given = self.ask_all(case, chosen(rng, self.settings, not case.ordinary))
-            answers += [{"case": k, "ordinary": case.ordinary, **answer.record()} for answer in given]
+            answers += [
+                {"case": k, "ordinary": case.ordinary and answer.setting.quick, **answer.record()} for answer in given
+            ]
             wrong += self._keep(case, given, f"{self.seed}-{number}-{k}")
         journal.end(number, _record(time.monotonic() - begin, wrong, answers, style=found[0].style))
 

@@ -127,7 +127,7 @@ def _rounded(value: Fraction, gap: Fraction) -> Fraction:
 
 def _box(rng: random.Random, n: int, style: str) -> Box:
     """Intervals of all kinds: wide, narrow, points, and such that hold no float32."""
-    kind = rng.choice(("wide", "wide", "wide", "mixed", "mixed", "point"))
+    kind = rng.choice(("wide",) * 6 + ("mixed", "mixed", "point"))
     pairs = []
     for _ in range(n):
         one = kind if kind != "mixed" else rng.choice(("wide", "point", "hollow", "narrow", "grid"))
@@ -146,7 +146,7 @@ def _interval(rng: random.Random, kind: str) -> tuple[Fraction, Fraction]:
     if kind == "hollow":
         at = Fraction(rng.choice((1, 3, 7, -9)), 10)
         return at, at + rng.choice((Fraction(0), Fraction(1, 10**12)))
-    radius = Fraction(rng.randint(1, 20), 10) if kind == "wide" else Fraction(1, 10 ** rng.randint(2, 7))
+    radius = Fraction(rng.randint(3, 30), 10) if kind == "wide" else Fraction(1, 10 ** rng.randint(2, 7))
     return centre - radius, centre + radius
 
 

@@ -25,15 +25,16 @@ def random_network(rng: random.Random, style: str) -> onnx.ModelProto:
     if rng.random() < 0.3:
         b.pattern = rng.choice(NAMES)
     source, shape = rng.choice(("x",) * 9 + ("X_0", b.pattern.format(0), "strata:1")), rng.choice(INPUTS)
-    b.value, b.shape, b.kinks, b.taken = source, shape, rng.choice((3, 6, 6, 8, 10, 12)), frozenset({source})
-    for _ in range(rng.randint(2, 6)):
-        steps = (*(FLAT if len(b.shape) == 2 else WIDE), *ANY)
-        b.rng.choice(steps)(b)
+    b.value, b.shape, b.kinks, b.taken = source, shape, rng.choice((4, 8, 10, 12, 12, 14)), frozenset({source})
+    for _ in range(rng.randint(3, 5)):
+        for _ in range(rng.randint(1, 3) if len(b.shape) > 2 else 1):
+            steps = (*(FLAT if len(b.shape) == 2 else WIDE), *ANY)
+            rng.choice(steps)(b)
         if rng.random() < 0.6:
             dense(b)
-            kink(b)
+            kink(b) or kink(b)
     if len(b.shape) > 2:
         to_vector(b)
     if b.shape[1] > 3 or rng.random() < 0.7 or not b.nodes:
         dense(b)
-    return b.model(source, shape)
+    return b.model(source, ("N" if rng.random() < 0.1 else 1, *shape[1:]))

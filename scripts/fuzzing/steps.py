@@ -18,12 +18,12 @@ def dense(b: Builder) -> bool:
     """Gemm in all its forms, or MatMul and Add."""
     if len(b.shape) != 2:
         return False
-    n, m = b.shape[1], b.rng.randint(1, 5)
+    n, m = b.shape[1], b.rng.randint(1, 6)
     if b.rng.random() < 0.5:
         return _gemm(b, n, m)
     b.apply("MatMul", [b.value, b.floats((n, m))], (1, m))
     if b.rng.random() < 0.8:
-        b.apply(b.rng.choice(("Add", "Sub")), b.rng.sample([b.value, b.floats((m,))], 2), (1, m))
+        b.apply(b.rng.choice(("Add", "Sub")), b.rng.sample([b.value, b.bias((m,))], 2), (1, m))
     return True
 
 
@@ -36,7 +36,7 @@ def _gemm(b: Builder, n: int, m: int) -> bool:
         options["transB"] = 1
     inputs = [b.value, b.floats((m, n) if turned else (n, m))]
     if b.opset < 11 or b.rng.random() < 0.8:
-        inputs.append(b.floats(b.rng.choice(((m,), (1, m)))))
+        inputs.append(b.bias(b.rng.choice(((m,), (1, m)))))
         if b.rng.random() < 0.2:
             options["beta"] = b.rng.choice((0.5, -1.0, 0.3))
     b.apply("Gemm", inputs, (1, m), **options)

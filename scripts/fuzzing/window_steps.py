@@ -22,14 +22,23 @@ from fuzzing.steps import (
     split,
 )
 
-IMAGES = {4: (1, 2, 2), 6: (1, 2, 3), 8: (2, 2, 2), 9: (1, 3, 3), 12: (3, 2, 2), 16: (1, 4, 4), 3: (1, 3), 2: (2, 1)}
+IMAGES: dict[int, tuple[tuple[int, ...], ...]] = {
+    2: ((2, 1), (1, 1, 2)),
+    3: ((1, 3),),
+    4: ((1, 2, 2), (1, 2, 2), (4, 1, 1), (2, 2)),
+    6: ((1, 2, 3), (2, 3)),
+    8: ((2, 2, 2), (4, 1, 2)),
+    9: ((1, 3, 3),),
+    12: ((3, 2, 2),),
+    16: ((1, 4, 4),),
+}
 
 
 def to_image(b: Builder) -> bool:
     """A vector as an image or a sequence."""
     if len(b.shape) != 2 or b.shape[1] not in IMAGES:
         return False
-    shape = (1, *IMAGES[b.shape[1]])
+    shape = (1, *b.rng.choice(IMAGES[b.shape[1]]))
     b.apply("Reshape", [b.value, b.integers([b.rng.choice((1, -1)), *shape[1:]])], shape)
     return True
 
@@ -84,7 +93,7 @@ def convolution(b: Builder) -> bool:
     if channels * prod(out) > MAX_SIZE:
         return False
     inputs = [b.value, b.floats((channels, b.shape[1] // group, *kernel))]
-    inputs += [b.floats((channels,))] * (b.rng.random() < 0.7)
+    inputs += [b.bias((channels,))] * (b.rng.random() < 0.7)
     b.apply("Conv", inputs, (1, channels, *out), kernel_shape=kernel, strides=strides, pads=pads, group=group)
     return True
 
@@ -93,7 +102,7 @@ def _transposed(b: Builder, kernel: list[int], strides: list[int], channels: int
     out = [s * (n - 1) + k for s, n, k in zip(strides, b.shape[2:], kernel, strict=True)]
     if channels * prod(out) > MAX_SIZE:
         return False
-    inputs = [b.value, b.floats((b.shape[1], channels, *kernel)), b.floats((channels,))]
+    inputs = [b.value, b.floats((b.shape[1], channels, *kernel)), b.bias((channels,))]
     b.apply("ConvTranspose", inputs, (1, channels, *out), kernel_shape=kernel, strides=strides)
     return True
 
@@ -150,4 +159,4 @@ def depth(b: Builder) -> bool:
 
 WIDE: tuple[Step, ...] = (convolution, convolution, pool, pool, normalised, depth, entrywise, kink, kink, residual,
                           joined, split, sliced, picked, padded, reduced, copied, to_vector, to_vector)  # fmt: skip
-ANY: tuple[Step, ...] = (to_image, to_image, axes_moved, normalised)
+ANY: tuple[Step, ...] = (to_image, to_image, to_image, to_image, axes_moved, normalised)
