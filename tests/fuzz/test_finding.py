@@ -14,6 +14,7 @@ import onnx
 import pytest
 from fuzzing import campaign as campaign_module
 from fuzzing.campaign import Campaign
+from fuzzing.command import main
 from fuzzing.instances import Case, Truth
 from fuzzing.journal import Journal
 from fuzzing.judge import Answer, contradictions, judge_witness
@@ -97,12 +98,13 @@ def test_witnesses_are_judged() -> None:
 
 
 def test_answers_that_contradict_each_other_are_wrong() -> None:
-    one, two = Setting(), Setting(threads=2)
-    other = Setting(overrides=(OFF,))
+    one, two, off = Setting(), Setting(threads=2), Setting(overrides=(OFF,))
+    other = Setting("no_cuts")
     assert contradictions([Answer(one, "sat"), Answer(other, "unsat")])
-    assert contradictions([Answer(one, "sat", note="inexact"), Answer(other, "unsat")])
-    assert contradictions([Answer(one, "sat", note="by rounding"), Answer(two, "unsat")])
-    assert not contradictions([Answer(one, "sat", note="by rounding"), Answer(other, "unsat")])
+    for alike in (two, off):
+        assert contradictions([Answer(one, "sat", note="by rounding"), Answer(alike, "unsat")])
+        assert not contradictions([Answer(one, "sat", note="by rounding", seconds=one.seconds), Answer(alike, "unsat")])
+    assert not contradictions([Answer(one, "sat", note="inexact"), Answer(other, "unsat")])
     assert not contradictions([Answer(one, "sat"), Answer(two, "unknown"), Answer(other, "sat")])
 
 
@@ -158,16 +160,25 @@ def test_a_journal_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert not Journal(path).begin(1)  # not a third
 
 
-def test_the_command_runs_resumes_and_summarises(tmp_path: Path, root: Path) -> None:
-    command = [sys.executable, root / "scripts" / "fuzz.py", "--seed", "5", "--out", tmp_path]
-    command += ["--minutes", "0.02", "--patience", "0"]
+def test_the_command_runs_resumes_and_summarises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--seed", "5", "--out", str(tmp_path), "--queries", "1", "--settings", "1", "--minutes", "0.01"]
     counts = []
     for _ in range(2):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert done.returncode in {0, 1}, done.stderr
-        assert done.stdout.rstrip().endswith("wrong")
+        assert main("", arguments) == 0
         lines = [json.loads(text) for text in (tmp_path / "seed-5.jsonl").read_text().splitlines()]
         counts.append([line["number"] for line in lines if "number" in line])
+        assert f"{len(counts[-1])} instances" in capsys.readouterr().out
     assert counts[0]
     assert counts[1] == list(range(len(counts[1])))
     assert len(counts[1]) > len(counts[0])
+
+
+def test_the_exit_code_says_that_something_was_wrong(tmp_path: Path) -> None:
+    Journal(tmp_path / "seed-3.jsonl").end(0, {"answers": [], "wrong": ["unsat by auto"], "seconds": 1.0})
+    assert main("", ["--seed", "3", "--out", str(tmp_path), "--minutes", "0"]) == 1
+
+
+def test_the_script_starts(root: Path) -> None:
+    done = subprocess.run([sys.executable, root / "scripts" / "fuzz.py", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "build/fuzz" in done.stdout
