@@ -13,7 +13,7 @@ from fuzzing.journal import Journal
 
 
 def main(description: str, arguments: Sequence[str] | None = None) -> int:
-    """Runs instances until the time is over; 1 if anything was wrong, in this run or before."""
+    """Runs instances until the time is over; 1 if anything was wrong, or too much undecided, now or before."""
     options = _options(description, arguments)
     campaign = Campaign(options.seed, options.out, options.queries, options.settings, options.patience)
     journal = campaign.journal()
@@ -22,7 +22,7 @@ def main(description: str, arguments: Sequence[str] | None = None) -> int:
     else:
         _run(campaign, journal, time.monotonic() + 60 * options.minutes)
     print(journal.summary())
-    return 1 if journal.wrong else 0
+    return 1 if journal.wrong or journal.weak() else 0
 
 
 def _run(campaign: Campaign, journal: Journal, end: float) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+UNDECIDED = 0.1  # the share of ordinary queries that may stay so
 ATTEMPTS = 2  # an instance that twice ended the whole process is recorded as a crash
 
 
@@ -60,6 +61,11 @@ class Journal:
     def wrong(self) -> int:
         return sum(len(record["wrong"]) for record in self.done.values())
 
+    def weak(self, verdicts: Iterable[str] = ("unknown", "timeout")) -> bool:
+        """Whether too many of the ordinary queries, away from the minimum, ended in one of these verdicts."""
+        said = Counter(a["verdict"] for r in self.done.values() for a in r["answers"] if a["ordinary"])
+        return sum(said[v] for v in verdicts) > UNDECIDED * said.total()
+
     def summary(self) -> str:
         """Verdicts by configuration, refusals by reason, what was wrong, seconds."""
         table: dict[str, Counter[str]] = defaultdict(Counter)
@@ -79,6 +85,7 @@ class Journal:
         lines = [f"{_counts(counts):60s} {name}" for name, counts in sorted(table.items())]
         lines += ["", f"{len(self.done)} instances, {total.total()} verdicts: {_counts(total)}; {seconds:.0f} s"]
         lines += [f"ordinary ones away from the minimum: {_counts(undecided)}"]
+        lines += ["too many of these are undecided"] * self.weak()
         lines += [f"sat, {note}: {count}" for note, count in notes.most_common()]
         lines += [f"refused {count} times: {reason}" for reason, count in refusals.most_common(12)]
         skipped = Counter(record["skipped"] for record in self.done.values() if record.get("skipped"))

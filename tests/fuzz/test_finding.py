@@ -178,6 +178,20 @@ def test_the_exit_code_says_that_something_was_wrong(tmp_path: Path) -> None:
     assert main("", ["--seed", "3", "--out", str(tmp_path), "--minutes", "0"]) == 1
 
 
+def test_too_many_undecided_queries_are_a_failure(tmp_path: Path) -> None:
+    answers = [
+        {"setting": "auto", "verdict": verdict, "note": "", "ordinary": ordinary}
+        for verdict, ordinary in [("unsat", True)] * 8 + [("unknown", True)] + [("timeout", False)] * 9
+    ]
+    journal = Journal(tmp_path / "seed-3.jsonl")
+    journal.end(0, {"answers": answers[1:], "wrong": [], "seconds": 1.0})
+    assert journal.weak()
+    assert not journal.weak(["timeout"])
+    assert main("", ["--seed", "3", "--out", str(tmp_path), "--minutes", "0"]) == 1
+    journal.end(1, {"answers": answers[:8] * 2, "wrong": [], "seconds": 1.0})
+    assert main("", ["--seed", "3", "--out", str(tmp_path), "--minutes", "0"]) == 0
+
+
 def test_the_script_starts(root: Path) -> None:
     done = subprocess.run([sys.executable, root / "scripts" / "fuzz.py", "--help"], capture_output=True, text=True)
     assert done.returncode == 0

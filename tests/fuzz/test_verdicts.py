@@ -18,18 +18,16 @@ def run(campaign: Campaign, first: int, count: int) -> Journal:
 
 
 def judge(journal: Journal, verdicts: int) -> None:
-    """Nothing is wrong, there were enough verdicts, and what is easy is decided."""
+    """Nothing is wrong, there were enough verdicts, and what is easy is decided (or not in time: that says little)."""
     assert journal.wrong == 0, journal.summary()
-    answers = [answer for record in journal.done.values() for answer in record["answers"]]
-    said = Counter(answer["verdict"] for answer in answers)
-    easy = Counter(answer["verdict"] for answer in answers if answer["ordinary"])
+    said = Counter(answer["verdict"] for record in journal.done.values() for answer in record["answers"])
     assert said.total() >= verdicts
     assert min(said["sat"], said["unsat"]) >= verdicts / 10
-    assert easy["unknown"] + easy["timeout"] <= easy.total() / 10, journal.summary()
+    assert not journal.weak(["unknown"]), journal.summary()
 
 
 def test_a_few_hundred_verdicts(tmp_path: Path) -> None:
-    judge(run(Campaign(2024, tmp_path, queries=3, patience=0.0), 0, 30), 200)
+    judge(run(Campaign(2024, tmp_path, queries=3, patience=0.0), 0, 24), 200)
 
 
 @pytest.mark.slow
