@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,6 +20,7 @@ from fuzzing.journal import Journal
 from fuzzing.judge import Answer, ask, contradictions, write
 from fuzzing.minimise import minimised
 from fuzzing.pieces import TooManyPieces
+from fuzzing.queries import approximate
 from fuzzing.settings import Setting, chosen
 
 HANGS = 60  # seconds after which a run counts as one that never ends
@@ -134,11 +134,7 @@ def save(small: Case, case: Case, folder: Path, settings: Sequence[Setting], sen
     truth = "sat" if small.truth.unsafe else "unsat"
     threads = ", ".join(f"threads={s.threads} seed={s.seed}" for s in settings)
     (folder / "README.md").write_text(
-        f"{sentence} ({threads}); the truth of net.onnx is {truth}: margin {_short(small.truth.margin)} "
-        f"at {[_short(v) for v in small.truth.x]}\n",
+        f"{sentence} ({threads}); the truth of net.onnx is {truth}: margin {approximate(small.truth.margin)} "
+        f"at {[approximate(v) for v in small.truth.x]}\n",
         encoding="utf-8",
     )
-
-
-def _short(value: Fraction) -> str:
-    return str(value) if len(str(value)) < 20 else f"{float(value):.6g}"

@@ -21,7 +21,7 @@ import onnxruntime
 import verifier
 from fuzzing.instances import Case
 from fuzzing.pieces import ExactNetwork
-from fuzzing.queries import Writer
+from fuzzing.queries import Writer, approximate
 from fuzzing.settings import OFF, Setting
 from verifier.errors import InputError
 
@@ -78,12 +78,14 @@ def ask(case: Case, setting: Setting, folder: Path) -> Answer:
     seconds = time.perf_counter() - begin
     wrong, note = None, ""
     if result.verdict.value == "unsat" and case.truth.unsafe:
-        wrong = f"unsat, but the margin is {float(case.truth.margin):.3e} at {[float(v) for v in case.truth.x]}"
+        wrong = f"unsat, but the margin is {approximate(case.truth.margin)} at {[approximate(v) for v in case.truth.x]}"
     if result.counterexample is not None:
         found = result.counterexample
         wrong, note = judge_witness(case, found.x, found.exact)
-        if getattr(found, "sharp", False) and not case.truth.unsafe:
-            wrong = f"the witness is said to hold in real arithmetic, but the margin is {float(case.truth.margin):.3e}"
+        if found.sharp and not case.truth.unsafe:
+            wrong = (
+                f"the witness is said to hold in real arithmetic, but the margin is {approximate(case.truth.margin)}"
+            )
     return Answer(setting, result.verdict.value, wrong, note, seconds)
 
 
@@ -118,7 +120,7 @@ def judge_witness(case: Case, point: np.ndarray[Any, Any], exact: bool) -> tuple
         return None, "" if exact else "inexact"
     gap = min(max(row.value(x, real) for row in clause.rows) for clause in homes)
     if gap > _tolerance(case, real, x):
-        return f"onnxruntime differs from real arithmetic by more than rounding: {float(gap):.3e}", ""
+        return f"onnxruntime differs from real arithmetic by more than rounding: {approximate(gap)}", ""
     return None, BY_ROUNDING if exact else f"inexact, {BY_ROUNDING}"
 
 

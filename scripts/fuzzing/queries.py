@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 from fractions import Fraction
 
 from fuzzing.pieces import Row
@@ -41,6 +42,15 @@ def terminating(value: Fraction) -> bool:
         while rest % prime == 0:
             rest //= prime
     return rest == 1 and value.denominator.bit_length() < MAX_DIGITS
+
+
+def approximate(value: Fraction) -> str:
+    """A number for people to read, of any size."""
+    if len(str(value)) < 20:
+        return str(value)
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = 6, MAX_EMAX, MIN_EMIN
+        return f"{Decimal(value.numerator) / Decimal(value.denominator):.4e}"
 
 
 def decimal(value: Fraction, scientific: bool = False) -> str:

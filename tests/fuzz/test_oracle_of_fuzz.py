@@ -17,7 +17,7 @@ from fuzzing.interpreter import RULES, Unknown
 from fuzzing.judge import run_file
 from fuzzing.networks import random_network
 from fuzzing.pieces import ExactNetwork, Row, TooManyPieces, minimum
-from fuzzing.queries import DIALECTS, Clause, Query, Writer, decimal
+from fuzzing.queries import DIALECTS, Clause, Query, Writer, approximate, decimal
 from fuzzing.simplex import HalfSpace, OracleError, minimise
 from onnx import TensorProto, helper
 
@@ -189,3 +189,9 @@ def test_decimals_are_exact() -> None:
     assert decimal(Fraction(1, 8), scientific=True) == "125e-3"
     assert decimal(Fraction(7)) == "7"
     assert decimal(Fraction(-1, 3)) == "(/ -1 3)"
+
+
+def test_numbers_of_any_size_can_be_shown() -> None:
+    assert approximate(Fraction(1, 3)) == "1/3"
+    assert approximate(Fraction(-(10**400), 3)) == "-3.3333e+399"
+    assert approximate(Fraction(2, 3 * 10**500)) == "6.6667e-501"
