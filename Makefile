@@ -5,6 +5,7 @@
 # make bench   timings
 # make regression  the verdicts of all bundled properties
 # make benchmarks FAMILY=acasxu TIMEOUT=60  one family: a folder with an instances.csv, or its name below BENCHMARKS
+# make fuzz MINUTES=10 SEED=0  random instances against exact answers; goes on where it stopped (build/fuzz)
 # make clean   removes what the other targets made
 #
 # Another interpreter: make PYTHON=python3.12 demo.  Another package index: PIP_ARGS="--index-url ...".
@@ -26,7 +27,7 @@ TIMEOUT ?=
 OUT ?= results/$(notdir $(patsubst %/,%,$(FAMILY)))$(addprefix -,$(TIMEOUT))
 BATCH_ARGS ?=
 
-.PHONY: help install demo test test-all test-everywhere lint format bench regression benchmarks clean
+.PHONY: help install demo test test-all test-everywhere lint format bench regression benchmarks fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -79,6 +80,12 @@ regression: $(READY)
 	mkdir -p build
 	$(BIN)/python -m verifier batch properties --out build/regression --fresh --expected properties/expected.csv \
 		--threads 1 --require decided --junit build/regression.xml
+
+MINUTES ?= 10
+SEED ?= 0
+
+fuzz: $(READY)
+	$(BIN)/python scripts/fuzz.py --minutes $(MINUTES) --seed $(SEED)
 
 benchmarks: $(READY)
 	@folder="$(FAMILY)"; test -d "$$folder" || folder="$(BENCHMARKS)/$(FAMILY)"; \
