@@ -19,6 +19,7 @@ import verifier
 from verifier import run
 from verifier.clock import Clock
 from verifier.config import load_config
+from verifier.loading import from_files
 from verifier.network.onnx import load_onnx
 from verifier.property.vnnlib import load_property
 from verifier.result.ledger import Ledger
@@ -200,14 +201,14 @@ def test_an_attack_returns_what_the_run_says_and_prefers_what_is_sharp(tmp_path:
     for threshold, expected in ((DOUBTFUL[1], "run"), (Fraction("-0.09"), "real")):
         files = DOUBTFUL[0].write(tmp_path, threshold)
         ledger = Ledger(Setting(), Clock.begin(60))
-        result = run.attack(run.Task(run.from_files(*files), load_config("auto")), ledger)
+        result = run.attack(run.Task(from_files(*files), load_config("auto")), ledger)
         assert (result.verdict, result.arithmetic) == (Verdict.SAT, expected)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.TIMEOUT])
 def test_whoever_answers_early_knows_it(verdict: Verdict, tmp_path: Path) -> None:
     files, ledger = DOUBTFUL[0].write(tmp_path, DOUBTFUL[1]), Ledger(Setting(), Clock.begin(60))
-    run.attack(run.Task(run.from_files(*files), load_config("auto")), ledger)
+    run.attack(run.Task(from_files(*files), load_config("auto")), ledger)
     early = ledger.conclude(verdict, Reason.INTERRUPTED, "the run was interrupted")
     assert (early.verdict, early.reason, early.message, early.arithmetic) == (Verdict.SAT, None, None, "run")
     proved = ledger.conclude(Verdict.UNSAT)

@@ -23,13 +23,14 @@ from verifier.config import Config, load_config
 from verifier.defaults import default_dtype
 from verifier.errors import InputError
 from verifier.falsify.arena import Arena
+from verifier.loading import from_arrays
 from verifier.processes import cores, forkable
 from verifier.property.canonical import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.ledger import Ledger
 from verifier.result.result import Result, Setting
 from verifier.result.verdict import Reason, Verdict
-from verifier.run import Task, decide, from_arrays, load_problem, processes
+from verifier.run import Task, decide, load_problem, processes
 
 
 @pytest.fixture(scope="module")

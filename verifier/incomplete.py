@@ -19,13 +19,15 @@ from verifier.bounding.clauses import RowsOfBoxes, boxes_together
 from verifier.clock import Clock
 from verifier.config import Config, build_bounder, build_intermediate, iteration_overrides, load_config
 from verifier.errors import InputError
+from verifier.loading import Source, file_name, loader
+from verifier.machine import out_of_memory
 from verifier.property.arrays import Numbers, Unsafe
 from verifier.property.canonical import Problem
 from verifier.result.ledger import Ledger, versions
 from verifier.result.lower_bounds import PHASES, LowerBounds, RowBound
 from verifier.result.result import Setting
 from verifier.result.verdict import Reason
-from verifier.run import Source, Task, file_name, load_problem, loader, machine, moved, out_of_memory
+from verifier.run import Task, load_problem, moved
 from verifier.shapes import Float, Int, Tensor
 
 MOST_ITERATIONS = 2**31 - 1
@@ -74,7 +76,7 @@ def survey(task: Task, record: Record) -> tuple[LowerBounds, ...]:
     """
     ledger = record.ledger
     try:
-        with machine(task, ledger) as device:
+        with task.machine(ledger) as device:
             with ledger.phase("load"):
                 problem = moved(load_problem(task, ledger)[0], device)
             record.begin(problem)

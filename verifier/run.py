@@ -6,40 +6,35 @@ its own.  All of them take the same path.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 
 import torch
-from torch import nn
 
-from verifier.arguments import Means, device_name, path_name, shown
+from verifier.arguments import Means, shown
 from verifier.bounding.base import Region, Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
 from verifier.config import Config, build_intermediate, build_limits, build_policy, build_sharpening, load_config
-from verifier.defaults import default_dtype, own_defaults
+from verifier.defaults import own_defaults
 from verifier.errors import InputError
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.presets import quick, thorough
+from verifier.loading import Instance, Loader, Model, Source, file_name, loader
+from verifier.machine import machine, one_thread, out_of_memory
 from verifier.network.checks import check_against, faithful_network
 from verifier.network.merge import merged
-from verifier.network.module import ModuleModel
 from verifier.network.network import Network
-from verifier.network.onnx import OnnxModel, load_onnx
 from verifier.network.reach import beyond, spoiled
 from verifier.precision import full_precision
 from verifier.processes import Answer, cores, forkable
-from verifier.property.arrays import Numbers, Unsafe, box_arrays, check_shape, clause_arrays, property_of_arrays
+from verifier.property.arrays import Numbers, Unsafe
 from verifier.property.canonical import ClauseRows, Problem, canonicalise
-from verifier.property.property import Property
-from verifier.property.vnnlib import load_property
 from verifier.result.counterexample import Counterexample
 from verifier.result.ledger import Ledger
 from verifier.result.result import Result, Setting
@@ -50,21 +45,6 @@ from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.trace import tracing
 
 log = logging.getLogger(__name__)
-
-Model = OnnxModel | ModuleModel
-Source = str | PathLike[str] | nn.Module
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Instance:
-    """A network in its original form, and a property."""
-
-    model: Model
-    property: Property
-    property_sha256: str | None = None
-
-
-Loader = Callable[[], Instance]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +57,14 @@ class Task:
     threads: int | None = None
     seed: int = 0
     trace: str | None = None  # the file that gets the search tree
+
+    @contextmanager
+    def machine(self, ledger: Ledger) -> Iterator[torch.device]:
+        """The device of this task; inside, torch computes as `machine` says."""
+        count = self.threads or cores()
+        with machine(self.device, count) as device:
+            ledger.device, ledger.threads = str(device), count
+            yield device
 
 
 def verify(  # noqa: PLR0913 (the public entry point: all but the instance has defaults)
@@ -163,46 +151,6 @@ def decide(task: Task, ledger: Ledger) -> Result:
 def attack(task: Task, ledger: Ledger) -> Result:
     """Looks for a counterexample only: `sat`, or `unknown`."""
     return _guarded(_attack, task, ledger)
-
-
-def from_files(network: str | PathLike[str], prop: str | PathLike[str]) -> Loader:
-    """Loads an instance from an ONNX and a VNN-LIB file."""
-
-    def load() -> Instance:
-        return Instance(load_onnx(network), load_property(prop), _digest(Path(prop)))
-
-    return load
-
-
-def from_arrays(network: Source, lower: Numbers, upper: Numbers, unsafe: Unsafe | None) -> Loader:
-    """Takes a module or an ONNX file, an input box, and unsafe outputs (see `verify`); None are no clauses at all."""
-    usual = torch.get_default_dtype()  # the user's, with which a module is to be run
-
-    def load() -> Instance:
-        box, clauses = box_arrays(lower, upper), [] if unsafe is None else clause_arrays(unsafe)
-        shape = box[0].shape
-        if isinstance(network, nn.Module):
-            with default_dtype(usual):
-                model: Model = _sampled(network, shape)
-        else:
-            model = load_onnx(network)
-            check_shape(shape, model.input_shape)
-        return Instance(model, property_of_arrays(box, clauses, (model.n_in, model.n_out)))
-
-    return load
-
-
-def _sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:
-    """The module for samples of that shape; a batch axis of 1 in it is noticed if the module needs it to be."""
-    model = ModuleModel(module, (1, *shape))
-    try:
-        _ = model.output_shape
-    except InputError:
-        if shape[:1] != (1,):
-            raise
-        model = ModuleModel(module, shape)
-        _ = model.output_shape
-    return model
 
 
 def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
@@ -374,55 +322,12 @@ def moved(problem: Problem, device: torch.device) -> Problem:
 def _guarded(work: Callable[[Task, torch.device, Ledger], Result], task: Task, ledger: Ledger) -> Result:
     """Runs `work` on the wanted part of the machine; memory that runs out is an answer, not an error."""
     try:
-        with machine(task, ledger) as device:
+        with task.machine(ledger) as device:
             return work(task, device, ledger)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
         return ledger.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
-
-
-@contextmanager
-def machine(task: Task, ledger: Ledger) -> Iterator[torch.device]:
-    """The wanted device; inside, torch uses no more threads than there are cores to use, and saves no digits."""
-    device, count = _device(task.device), task.threads or cores()
-    with own_defaults(), threads(count), full_precision():
-        ledger.device, ledger.threads = str(device), count
-        yield device
-
-
-def one_thread() -> AbstractContextManager[None]:
-    """Inside, one thread for each of torch's operations.
-
-    Attacks and searches make many small ones, which several threads do not make faster (docs/search.md).
-    """
-    return threads(1)
-
-
-@contextmanager
-def threads(count: int | None) -> Iterator[None]:
-    """Inside, torch's operations use that many threads; None changes nothing."""
-    before = torch.get_num_threads()
-    try:
-        if count is not None:
-            torch.set_num_threads(count)
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Whether an error says that the memory did not suffice."""
-    # torch has no exception of its own for main memory, only for that of a GPU.
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
-def _device(wanted: str) -> torch.device:
-    kind, _, index = device_name(wanted).partition(":")
-    count = torch.cuda.device_count() if kind != "cpu" else 0
-    if kind == "cuda" and int(index or 0) >= count:
-        raise InputError(f"device {wanted} is not there: torch sees {count} CUDA devices")
-    return torch.device(("cuda" if count else "cpu") if kind == "auto" else wanted)
 
 
 def load_problem(
@@ -435,42 +340,8 @@ def load_problem(
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    problem = canonicalise(rewrite(faithful_network(model, boxes)), prop)
+    network = rewrite(faithful_network(model, boxes))
+    problem = canonicalise(network, prop)
     if len(prop.boxes):
-        check_against(model, problem.network, boxes, task.seed)
+        check_against(model, network, boxes, task.seed)
     return problem, model
-
-
-def loader(
-    network: Source,
-    prop: str | PathLike[str] | None,
-    box: tuple[Numbers | None, Numbers | None],
-    unsafe: Unsafe | None,
-    needs_unsafe: bool = True,
-) -> Loader:
-    """Files or arrays, whichever is given; raises InputError for both or none, and for what is neither."""
-    lower, upper = box
-    if not isinstance(network, nn.Module):
-        network = path_name(network, "an ONNX file or a torch module")
-    if prop is not None:
-        if not (lower is None and upper is None and unsafe is None):
-            raise InputError("give either a VNN-LIB file, or lower, upper and unsafe, not both")
-        if isinstance(network, nn.Module):
-            raise InputError("a torch module needs a box and unsafe outputs, not a VNN-LIB file")
-        return from_files(network, path_name(prop, "a VNN-LIB file"))
-    if lower is None or upper is None or (needs_unsafe and unsafe is None):
-        raise InputError(
-            f"give either a VNN-LIB file, or lower{', upper and unsafe' if needs_unsafe else ' and upper'}"
-        )
-    return from_arrays(network, lower, upper, unsafe)
-
-
-def file_name(source: Source | None) -> str | None:
-    """The path of a network or property as text; None for a module or for nothing."""
-    return None if source is None or isinstance(source, nn.Module) else fspath(source)
-
-
-def _digest(path: Path) -> str:
-    """SHA-256 of a property's file as it lies there, compressed or not."""
-    found = path if path.exists() else path.with_name(path.name + ".gz")
-    return hashlib.sha256(found.read_bytes()).hexdigest()

@@ -199,9 +199,9 @@ class Record:
         return (LowerBounds("crown", rows, 2, reason=reason),)
 fake = types.ModuleType("verifier.incomplete")
 fake.Record, fake.survey = Record, stuck
-run = types.ModuleType("verifier.run")
-run.Task = run.from_files = lambda *a: None
-sys.modules["verifier.incomplete"], sys.modules["verifier.run"] = fake, run
+run, loading = types.ModuleType("verifier.run"), types.ModuleType("verifier.loading")
+run.Task = loading.from_files = lambda *a: None
+sys.modules |= {"verifier.incomplete": fake, "verifier.run": run, "verifier.loading": loading}
 main()
 """
 

@@ -100,13 +100,13 @@ def _warm_up() -> Solve:
     """Loads everything, and runs it once on a network of two ReLUs: what libraries do on their first call is done."""
     from torch import nn
 
-    from verifier import run
+    from verifier import loading, run
 
     net = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1))
     run.verify(net, lower=[-1.0], upper=[1.0], unsafe=[([[1.0]], [-100.0])], threads=1)
 
     def solve(job: Job, ledger: Ledger) -> Result:
-        load = run.from_files(job.network, job.prop)
+        load = loading.from_files(job.network, job.prop)
         return run.decide(run.Task(load, job.config, job.device, job.threads, job.seed), ledger)
 
     return solve

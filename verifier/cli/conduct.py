@@ -145,6 +145,7 @@ def attacking(network: str, prop: str) -> Callable[[Common, Ledger], Result]:
 
 
 def _task(options: Common, network: str, prop: str, trace: str | None = None) -> Any:
-    from verifier.run import Task, from_files
+    from verifier.loading import from_files
+    from verifier.run import Task
 
     return Task(from_files(network, prop), options.config, options.device, options.threads, options.seed, trace)

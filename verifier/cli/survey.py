@@ -90,7 +90,8 @@ def answer(question: Question) -> int:
     def work(options: Common) -> Found:
         with ledger.phase("load"):
             from verifier.incomplete import Record, survey
-            from verifier.run import Task, from_files
+            from verifier.loading import from_files
+            from verifier.run import Task
 
         load = from_files(question.network, question.property)
         records.append(Record.of(question.methods, options.config, ledger, curves=question.plot is not None))
