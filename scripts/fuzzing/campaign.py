@@ -22,6 +22,7 @@ from fuzzing.minimise import minimised
 from fuzzing.pieces import TooManyPieces
 from fuzzing.queries import approximate
 from fuzzing.settings import Setting, chosen
+from fuzzing.simplex import OracleError
 
 HANGS = 60  # seconds after which a run counts as one that never ends
 
@@ -53,6 +54,9 @@ class Campaign:
             found = cases(self.seed, number, self.queries)
         except TooManyPieces:
             journal.end(number, _record(time.monotonic() - begin, [], skipped="too many pieces"))
+            return
+        except OracleError as error:  # not the verifier's fault, but to be looked at before anything else
+            journal.end(number, _record(time.monotonic() - begin, [f"the oracle contradicts itself: {error}"]))
             return
         rng = random.Random(f"{self.seed}/{number}/settings")
         answers: list[dict[str, Any]] = []

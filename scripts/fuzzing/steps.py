@@ -154,12 +154,12 @@ def split(b: Builder) -> bool:
 
 
 def sliced(b: Builder) -> bool:
-    """Slice with steps of both signs and ends inside of the tensor (the largest numbers count as its end)."""
+    """Slice with steps of both signs and ends inside and outside of the tensor."""
     axis = b.rng.randrange(1, len(b.shape))
     size, step = b.shape[axis], b.rng.choice((1, 1, 2, -1, -2))
-    start = b.rng.randrange(-size, size)
-    end = b.rng.choice((b.rng.randint(-size, size), 2**31 - 1 if step > 0 else -(2**31) + 1))
-    kept = len(range(size)[slice(start, end if step > 0 or end > -size - 1 else None, step)])
+    start = b.rng.randint(-size - 2, size + 2)
+    end = b.rng.choice((b.rng.randint(-size - 2, size + 2), 2**31 - 1 if step > 0 else -(2**31) + 1))
+    kept = len(range(size)[start:end:step])
     if not kept:
         return False
     shape = (*b.shape[:axis], kept, *b.shape[axis + 1 :])

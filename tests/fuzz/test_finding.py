@@ -22,6 +22,7 @@ from fuzzing.minimise import minimised
 from fuzzing.pieces import Row
 from fuzzing.queries import Clause, Query
 from fuzzing.settings import OFF, Setting
+from fuzzing.simplex import OracleError
 from onnx import TensorProto, helper
 
 from verifier import run
@@ -132,6 +133,16 @@ def test_a_run_that_never_ends_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(run, "canonicalise", hang)
     answer = Campaign(0, tmp_path).ask_all(line(ONE), [Setting()])[0]
     assert (answer.verdict, answer.wrong) == ("crash", "no answer 1 s after the start")
+
+
+def test_an_oracle_that_contradicts_itself_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(*arguments: object) -> list[Case]:
+        raise OracleError("two minima")
+
+    monkeypatch.setattr(campaign_module, "cases", broken)
+    journal = Campaign(0, tmp_path).journal()
+    Campaign(0, tmp_path).run(journal, 0)
+    assert journal.done[0]["wrong"] == ["the oracle contradicts itself: two minima"]
 
 
 def test_minimising_keeps_what_fails_and_its_margin() -> None:
