@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,8 @@ from verifier.errors import Undelivered
 from verifier.result.result import Result
 from verifier.result.verdict import Verdict
 from verifier.streams import say
+
+log = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
 
