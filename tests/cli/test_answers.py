@@ -48,6 +48,21 @@ def test_sat_prints_a_witness_that_onnxruntime_confirms(verify: Any, tiny: Any) 
     assert float(y[0, 0]) == found["Y_0"] <= -0.75
 
 
+def test_a_run_that_rounds_across_the_border_is_mentioned_beside_a_proof(verify: Any, tiny: Any) -> None:
+    """y = x_0 in real arithmetic; float32 computes (x_0 + 2) - 2, which is smaller."""
+    prop = tiny.folder / "rounds.vnnlib"
+    names = "(declare-const X_0 Real)(declare-const X_1 Real)(declare-const Y_0 Real)"
+    point = "".join(f"(assert (>= X_{i} {v}))(assert (<= X_{i} {v}))" for i, v in enumerate(("0.1", "0.0")))
+    prop.write_text(f"{names}{point}(assert (<= Y_0 0.09999995))")
+    found = tiny.folder / "rounds.json"
+    outcome = verify(tiny.net, str(prop), "--threads", "1", "--json", str(found))
+    assert (outcome.code, outcome.out) == (0, "unsat\n")
+    assert "violates the property by rounding" in outcome.err
+    data = json.loads(found.read_text())
+    assert data["arithmetic"] == "real"
+    assert data["rounding_witness"]["y"][0] <= 0.09999995
+
+
 def test_unknown(verify: Any, tiny: Any) -> None:
     outcome = verify(tiny.net, tiny.unknown, *LIMITED)
     assert (outcome.code, outcome.out, outcome.err) == (3, "unknown\n", "")
