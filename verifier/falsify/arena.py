@@ -171,11 +171,12 @@ class Arena:
         """Lets the original network judge the most promising of the points whose worst margin is within `limit`.
 
         Guarantees: at most `REPLAYS` points are run; what is returned is confirmed by the original network and by real
-        arithmetic.  A counterexample of the former alone goes to the reserve.
+        arithmetic.  A counterexample of the former alone goes to the reserve; once there is one, only a point that is
+        better can be of use, and a single one is run.
         """
-        promising = torch.nonzero(worst <= limit).flatten()
-        if len(promising) > REPLAYS:
-            promising = promising[torch.topk(worst[promising], REPLAYS, largest=False).indices]
+        promising, most = torch.nonzero(worst <= limit).flatten(), REPLAYS if self.reserve.found() is None else 1
+        if len(promising) > most:
+            promising = promising[torch.topk(worst[promising], most, largest=False).indices]
         if not len(promising):
             return None
         boxes = self.box[clause[promising]]
