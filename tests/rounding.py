@@ -119,6 +119,13 @@ class Case:
         return found
 
 
+def identity(dtype: type[np.floating], *box: tuple[str, str]) -> Case:
+    """y = -x_0, so that a lower bound of the input is tested by an upper bound of the output."""
+    W = np.zeros((1, len(box)), dtype)
+    W[0, 0] = -1
+    return Case(((W, np.zeros(1, dtype)),), tuple((Fraction(low), Fraction(high)) for low, high in box))
+
+
 HOLLOW = tuple(map(Fraction, "0.1 -0.3 1e-60 -1e-60 16777217 1e-320 0.7000000001 123456.789".split()))
 """Numbers that are no float32; most are no float64 either."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rounding import Case, between, decimal, random_case, thresholds
+from rounding import Case, between, decimal, identity, random_case, thresholds
 
 import verifier
 from verifier import run
@@ -74,13 +74,6 @@ def agreed(case: Case, threshold: Fraction, folder: Path, ways: Sequence[Way], t
         judged(case, threshold, files, result)
         found.add(result.verdict)
     return {verdict for verdict in found if verdict.decided}
-
-
-def identity(dtype: type[np.floating], *box: tuple[str, str]) -> Case:
-    """y = -x_0, so that a lower bound of the input is tested by an upper bound of the output."""
-    W = np.zeros((1, len(box)), dtype)
-    W[0, 0] = -1
-    return Case(((W, np.zeros(1, dtype)),), tuple((Fraction(low), Fraction(high)) for low, high in box))
 
 
 TENTH = decimal(-Fraction(float(np.float32(0.1))))

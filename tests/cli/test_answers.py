@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from rounding import identity
 
 KEYS = (
     "verdict reason network property network_sha256 property_sha256 timeout time lower_bound counterexample "
@@ -184,3 +186,23 @@ def test_the_falsifier_can_be_switched_off(verify: Any, tiny: Any) -> None:
 def test_the_same_seed_gives_the_same_witness(verify: Any, tiny: Any) -> None:
     first, second = (verify(tiny.net, tiny.sat, "--seed", "5").out for _ in range(2))
     assert first == second
+
+
+def test_where_rounding_differs_from_a_proof_the_user_hears_of_it(verify: Any, tmp_path: Path) -> None:
+    case = identity(np.float32, ("0.1", "0.1"))
+    net, prop = case.write(tmp_path, Fraction("-0.1000000001"))
+    outcome = verify(net, prop, "--threads", 1)
+    assert (outcome.code, outcome.out) == (0, "unsat\n")
+    assert outcome.err.count("\n") == 1
+    assert "by rounding at a float next to the box" in outcome.err
+    assert verify(net, prop, "--threads", 1, "-q").err == ""
+
+
+def test_a_witness_that_only_the_run_confirms_is_said_to_be_one(verify: Any, tmp_path: Path) -> None:
+    case = identity(np.float32, ("0.1", "0.1"))
+    net, prop = case.write(tmp_path, -Fraction("0.1") - Fraction(1, 10**30))
+    for command in ((), ("attack",)):
+        outcome = verify(*command, net, prop)
+        assert outcome.code == 1
+        assert outcome.out.startswith("sat\n((X_0 ")
+        assert "real arithmetic does not confirm it" in outcome.err

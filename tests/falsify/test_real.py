@@ -13,12 +13,11 @@ from rounding import Case, random_case
 
 from verifier.falsify.arena import Arena
 from verifier.falsify.real import RealArithmetic, enclosed_outputs
+from verifier.network.network import Network
 from verifier.network.onnx import load_onnx
 from verifier.network.rational import RationalNetwork
 from verifier.property.canonical import canonicalise
 from verifier.property.vnnlib import load_property
-
-ONE = (np.ones((1, 1), np.float32), np.zeros(1, np.float32))
 
 
 @pytest.mark.parametrize("family", networks.FAMILIES)
@@ -33,6 +32,16 @@ def test_the_enclosure_holds_the_exact_outputs(family: str, size: float) -> None
         for a, y, b in zip(low.tolist(), rational.forward(x.tolist()), high.tolist(), strict=True):
             assert Fraction(a) <= y <= Fraction(b)
             assert b - a <= 1e-9 * (abs(a) + abs(b)) + 1e-280
+
+
+def test_products_that_underflow_are_enclosed() -> None:
+    W = [[0.3, -0.7, 0.3]]
+    net = Network((3,), (), instances.layer("out", 0, W, [0.0]))
+    for unit in range(1, 40):
+        x = np.array([1.0, 2.0, 5.0]) * unit * 5e-324
+        low, high = enclosed_outputs(net, x, x)
+        y = sum(Fraction(w) * Fraction(v) for w, v in zip(W[0], x.tolist(), strict=True))
+        assert Fraction(float(low)) <= y <= Fraction(float(high))
 
 
 def judge(case: Case, threshold: Fraction, folder: Path) -> tuple[RealArithmetic, np.dtype]:
@@ -71,7 +80,7 @@ def test_a_point_on_the_border_is_unsafe_and_strictly_it_is_not() -> None:
 
 def test_only_clauses_of_the_box_count() -> None:
     net, box = instances.identity(1), instances.boxes([[0], [2]], [[1], [3]])
-    clauses = [(0, [instances.row({0: -1}, -5)]), (1, [instances.row({0: -1}, -2)])]
+    clauses = [(0, [instances.row({0: -1}, -5)]), (1, [instances.row({0: -1}, "-0.5")])]
     real = RealArithmetic(net, instances.problem(net, box, clauses).property)
     assert not real.confirms(np.array([1.0], np.float32), 0)
     assert real.confirms(np.array([2.5], np.float32), 1)
@@ -83,6 +92,16 @@ def test_rows_of_inputs_are_judged_at_the_point_of_the_box() -> None:
     row = instances.row({0: 0}, "0.1000000001", x={0: 1})
     real = RealArithmetic(net, instances.problem(net, box, [(0, [row])]).property)
     assert real.confirms(np.array([0.1], np.float32), 0)
+
+
+def test_a_neighbour_does_not_stand_in_for_a_point_between_floats() -> None:
+    # The decimal 0.1 lies above its lower neighbour among the float64, and so do its outputs.
+    net, box = instances.identity(1), instances.boxes([["0.1"]], [["0.1"]])
+    below, above = Fraction(float(box.lower[0, 0])), Fraction(float(box.upper[0, 0]))
+    for bound, sign in (((below + Fraction("0.1")) / 2, 1), (-(above + Fraction("0.1")) / 2, -1)):
+        problem = instances.problem(net, box, [(0, [instances.row({0: sign}, bound)])])
+        for x in (np.float32(0.1), np.float64(below), np.float64(above)):
+            assert not RealArithmetic(net, problem.property).confirms(np.array([x]), 0)
 
 
 def test_a_witness_of_the_run_alone_is_not_returned_but_kept() -> None:

@@ -178,3 +178,13 @@ def test_without_scripts_nothing_is_hidden_or_waiting(two: tuple[Run, ...]) -> N
     outline = Outline(page(two))
     assert not any("hidden" in a for _, a in outline.tags)
     assert not {"input", "select", "button"} & {tag for tag, _ in outline.tags}  # the script adds them
+
+
+def test_a_witness_of_the_run_alone_is_called_so(tmp_path: Path) -> None:
+    point = {"x": [0.5], "y": [2.0]}
+    both = (line("a", "sat", arithmetic="run", counterexample=point), line("b", "unsat", rounding_witness=point))
+    text = Outline(page(runs_of(tmp_path, *both))).text
+    assert text.count("real arithmetic does not confirm it") == 2
+    assert "violated by rounding: 1 inputs" in text
+    sharp = page(runs_of(tmp_path, line("a", "sat", arithmetic="real"), name="other"))
+    assert "does not confirm" not in sharp

@@ -37,6 +37,18 @@ def test_a_whole_line() -> None:
     assert record.setting.versions == {"strata-verifier": "0.1.0"}
 
 
+def test_points_at_which_arithmetics_differ_are_told_apart() -> None:
+    point = {"x": [0.5], "y": [2.0], "exact": False}
+    real, run = (parse(json.dumps(line("p", "sat", counterexample=point, arithmetic=a))) for a in ("real", "run"))
+    proved = parse(json.dumps(line("p", "unsat", arithmetic="real", rounding_witness=point)))
+    assert real is not None
+    assert run is not None
+    assert proved is not None
+    assert (real.witness, real.rounding_witness) == (Witness((0.5,), (2.0,), False, True), None)
+    assert run.witness == Witness((0.5,), (2.0,), False, False)
+    assert (proved.witness, proved.rounding_witness) == (None, run.witness)
+
+
 def test_what_a_single_run_writes_is_a_line_too() -> None:
     ledger = Ledger(Setting("a b/family/onnx/n.onnx", "q.vnnlib", 5.0, {"x": 1}, 3))
     record = parse(ledger.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached").as_json())

@@ -95,6 +95,18 @@ def test_half_a_witness_of_a_killed_process_counts_as_none() -> None:
     assert found.x.tolist() == [0.5]
 
 
+def test_who_comes_second_overwrites_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve, late = Reserve(), Reserve()
+    reserve.keep(witness(0.25))
+    monkeypatch.setattr(late, "_file", reserve._file)
+    monkeypatch.setattr(late, "found", lambda: None)  # it looked before the other one wrote
+    late.keep(witness(0.5))
+    monkeypatch.setattr(reserve, "_own", None)
+    found = reserve.found()
+    assert found is not None
+    assert found.x.tolist() == [0.25]
+
+
 def test_nothing_stays_open() -> None:
     before = set(os.listdir("/proc/self/fd"))
     for _ in range(3):

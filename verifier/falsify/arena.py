@@ -172,11 +172,13 @@ class Arena:
 
         Points at which floats overflow come last: only the network itself can tell.
         Guarantees: at most `REPLAYS` points are run; what is returned is confirmed by the original network and by real
-        arithmetic.  A counterexample of the former alone goes to the reserve.
+        arithmetic.  A counterexample of the former alone goes to the reserve; once there is one, only a point that is
+        better can be of use, and a single one is run.
         """
+        most = REPLAYS if self.reserve.found() is None else 1
         promising = torch.nonzero((worst <= limit) | ~torch.isfinite(worst)).flatten()
-        if len(promising) > REPLAYS:
-            promising = promising[torch.topk(worst[promising], REPLAYS, largest=False).indices]
+        if len(promising) > most:
+            promising = promising[torch.topk(worst[promising], most, largest=False).indices]
         if not len(promising):
             return None
         boxes = self.box[clause[promising]]

@@ -46,27 +46,27 @@ class _Term:
     columns: list[int]
     values: Dyadic
 
-    def onto(self, sums: list[int], x: Dyadic) -> list[int]:
-        """`sums` plus the product, in units of 2**-(places of the values and of x together)."""
+    def product(self, x: Dyadic, n_out: int) -> Dyadic:
+        """The matrix times the vector."""
+        sums = [0] * n_out
         for row, column, value in zip(self.rows, self.columns, self.values.wholes, strict=True):
             sums[row] += value * x.wholes[column]
-        return sums
+        return Dyadic(sums, self.values.places + x.places)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
+    """Some matrices and a bias."""
+
     terms: tuple[_Term, ...]
     bias: Dyadic
 
     def value(self, x: Sequence[Dyadic]) -> Dyadic:
-        places = max([self.bias.places, *(term.values.places + x[term.source].places for term in self.terms)])
-        total = self.bias.at(places)
-        for term in self.terms:
-            found = Dyadic(term.onto([0] * len(total), x[term.source]), term.values.places + x[term.source].places).at(
-                places
-            )
-            total = [one + other for one, other in zip(total, found, strict=True)]
-        return Dyadic(total, places)
+        """The layer before its ReLU, given the value of every source."""
+        size = len(self.bias.wholes)
+        parts = [self.bias, *(term.product(x[term.source], size) for term in self.terms)]
+        places = max(part.places for part in parts)
+        return Dyadic([sum(column) for column in zip(*(part.at(places) for part in parts), strict=True)], places)
 
 
 @dataclass(frozen=True, slots=True)
