@@ -216,7 +216,7 @@ def test_a_point_on_the_border_is_sharp(tmp_path: Path) -> None:
         assert (result.verdict, result.arithmetic) == (Verdict.SAT, "real")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_no_two_ways_contradict_each_other(seed: int, tmp_path: Path) -> None:
     case = random_case(seed)
     for threshold in thresholds(case, np.random.default_rng(seed)):
@@ -224,7 +224,7 @@ def test_no_two_ways_contradict_each_other(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 160))
+@pytest.mark.parametrize("seed", range(100, 120))
 def test_no_two_of_all_ways_contradict_each_other(seed: int, tmp_path: Path) -> None:
     case = random_case(seed)
     for threshold in thresholds(case, np.random.default_rng(seed)):
