@@ -205,7 +205,7 @@ def _first_look(
         with ledger.phase("root"):
             found = _bound(task, problem, ledger, needless=lambda: beside.now() is not None)
         if found.closed:
-            return beside.now(), found
+            return None, found
         with ledger.phase("attack"):
             return beside.wait(), found
 

@@ -22,9 +22,6 @@ from verifier.network.rational import RationalNetwork
 from verifier.property.property import Doubles, ExactRow, Property
 from verifier.shapes import Float64, Tensor
 
-UNDERFLOW = 1e-290
-"""Added to the radius of every neuron: more than all products that underflow can lose, which slacks do not count."""
-
 Ends = Sequence[tuple[Fraction, Fraction]]
 """For every number a lower and an upper bound."""
 
@@ -78,8 +75,7 @@ def enclosed_outputs(
     """Bounds of the outputs over a box, with all rounding errors; meant for boxes that are hardly more than a point."""
     region = Region(torch.from_numpy(low).unsqueeze(0), torch.from_numpy(high).unsqueeze(0))
     for layer in network.layers:
-        found_low, found_high = interval_image(layer, region)
-        region = region.extended(found_low - UNDERFLOW, found_high + UNDERFLOW)
+        region = region.extended(*interval_image(layer, region))
     return region.l_hat[-1][0], region.u_hat[-1][0]
 
 
