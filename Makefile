@@ -49,9 +49,9 @@ demo: $(READY)
 	$(BIN)/python scripts/demo.py
 
 # The shapes on signatures are checked where the tests go through most of the package.
-SHAPED := tests/operators tests/bounding/test_first_bounds.py tests/bounding/test_conjunction.py \
-	tests/bounding/test_zonotope.py tests/search/test_root.py tests/search/test_relus.py tests/search/test_split.py \
-	tests/search/inputs tests/branching tests/test_run.py
+SHAPED := tests/operators tests/bounding/test_first_bounds.py tests/bounding/solvers/test_conjunction.py \
+	tests/bounding/relaxation/test_zonotope.py tests/search/signs/test_root.py tests/search/signs/test_space.py tests/search/signs/test_split.py \
+	tests/search/boxes tests/branching tests/test_run.py
 
 test: $(READY)
 	$(BIN)/python -m pytest

@@ -19,19 +19,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from verifier.bounding.active_set import ActiveSet, Additions
-from verifier.bounding.alpha_crown import AlphaCrown, SlopeDual
-from verifier.bounding.ascent import Ascent, Climb, Dual, Steps
-from verifier.bounding.base import Bounder, Objective, Region, Until
-from verifier.bounding.big_m import BigM, Start
-from verifier.bounding.intermediate import Intermediate, RootBounds
-from verifier.bounding.lagrangian import Lagrangian
-from verifier.bounding.linear import Linear
-from verifier.bounding.oracle import Average, Masks, Oracle, Threshold, find_masks
-from verifier.bounding.propagated_dual import PropagatedDual
-from verifier.bounding.saddle import Caps, Saddle, blend, row_geometries
-from verifier.bounding.saddle_point import SaddlePoint
-from verifier.bounding.sweep import Sweep
+from verifier.bounding.core.ascent import Ascent, Climb, Dual, Steps
+from verifier.bounding.core.base import Bounder, Objective, Region, Until
+from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.cuts.oracle import Average, Masks, Oracle, Threshold, find_masks
+from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.solvers.active_set import ActiveSet, Additions
+from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
+from verifier.bounding.solvers.big_m import BigM, Start
+from verifier.bounding.solvers.crown import Linear
+from verifier.bounding.solvers.lagrangian import Lagrangian
+from verifier.bounding.solvers.propagated_dual import PropagatedDual
+from verifier.bounding.solvers.saddle import Caps, Saddle, blend, row_geometries
+from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.network.convert import to_graph_module
 from verifier.network.network import Network
 from verifier.network.onnx import load_onnx

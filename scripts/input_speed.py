@@ -21,17 +21,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import itertools
 
-from verifier.bounding.base import Until
+from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
 from verifier.property.canonical import Problem, canonicalise
 from verifier.property.property import Boxes, Clause, ExactRow, Property, Rows
-from verifier.search.engine import Limits, search
-from verifier.search.inputs.bounds import BoxBounder, Effort
-from verifier.search.inputs.boxes import BoxDomains, split
-from verifier.search.inputs.space import InputOptions, InputSpace
-from verifier.search.inputs.table import Table
+from verifier.search.boxes.bounds import BoxBounder, Effort
+from verifier.search.boxes.boxes import BoxDomains, split
+from verifier.search.boxes.space import InputOptions, InputSpace
+from verifier.search.boxes.table import Table
+from verifier.search.loop import Limits, search
 
 WIDTHS = (5, 50, 50, 50, 50, 50, 50, 5)
 BATCHES = (1, 4, 16, 64, 256, 1024, 4096)

@@ -17,18 +17,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from verifier.bounding.active_set import ActiveSet, Additions, OraclePoint
-from verifier.bounding.alpha_crown import AlphaCrown
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Bounder, Objective, Region, Until
-from verifier.bounding.big_m import BigM, Start
-from verifier.bounding.intermediate import RootBounds
-from verifier.bounding.linear import Linear, Slope
-from verifier.bounding.lp import CutLP, PlanetLP
-from verifier.bounding.oracle import Masks
-from verifier.bounding.propagated import Propagated
-from verifier.bounding.saddle_point import SaddlePoint
-from verifier.bounding.sweep import Sweep
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bounder, Objective, Region, Until
+from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.cuts.oracle import Masks
+from verifier.bounding.hidden import RootBounds
+from verifier.bounding.lp.bounder import CutLP, PlanetLP
+from verifier.bounding.solvers.active_set import ActiveSet, Additions, OraclePoint
+from verifier.bounding.solvers.alpha_crown import AlphaCrown
+from verifier.bounding.solvers.big_m import BigM, Start
+from verifier.bounding.solvers.crown import Linear, Slope
+from verifier.bounding.solvers.propagated import Propagated
+from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.network.network import Network
 from verifier.network.onnx import load_onnx
 from verifier.property.vnnlib import load_property

@@ -12,17 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from verifier.bounding.active_set import ActiveSet, Additions
-from verifier.bounding.alpha_crown import AlphaCrown
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.big_m import BigM
-from verifier.bounding.certified import Certified
-from verifier.bounding.intermediate import Intermediate, RootBounds, Sharpened
-from verifier.bounding.interval import Interval
-from verifier.bounding.linear import Linear, Slope
-from verifier.bounding.lp import CutLP, PlanetLP
-from verifier.bounding.propagated import Propagated
-from verifier.bounding.saddle_point import SaddlePoint
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.hidden import Intermediate, RootBounds, Sharpened
+from verifier.bounding.lp.bounder import CutLP, PlanetLP
+from verifier.bounding.relaxation.interval import Interval
+from verifier.bounding.solvers.active_set import ActiveSet, Additions
+from verifier.bounding.solvers.alpha_crown import AlphaCrown
+from verifier.bounding.solvers.big_m import BigM
+from verifier.bounding.solvers.certified import Certified
+from verifier.bounding.solvers.crown import Linear, Slope
+from verifier.bounding.solvers.propagated import Propagated
+from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.config import (
     METHODS,
     Bounding,

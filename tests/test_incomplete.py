@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import verifier
-from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder
-from verifier.bounding.intermediate import Intermediate, RootBounds
+from verifier.bounding.core.base import Until
+from verifier.bounding.hidden import Intermediate, RootBounds
 from verifier.clock import Clock
 from verifier.config import METHODS, load_config
 from verifier.errors import InputError

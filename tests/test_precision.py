@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import verifier
-from verifier.bounding import zonotope
+from verifier.bounding.relaxation import zonotope
 from verifier.config import load_config
 from verifier.precision import full_precision
 from verifier.processes import Answer, forkable
@@ -71,7 +71,7 @@ def test_zonotopes_of_a_run_do_not_depend_on_the_process(careless: None, monkeyp
         seen[-1] += [found.l_hat[0], found.u_hat[-1], found.output.centre]
         return found
 
-    monkeypatch.setattr("verifier.search.inputs.bounds.propagate", listening)
+    monkeypatch.setattr("verifier.search.boxes.bounds.propagate", listening)
     boxes = load_config("auto", ["falsify.enabled=false", "search.splitting=inputs", "search.max_domains=3000"])
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 1))

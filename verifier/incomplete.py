@@ -14,8 +14,8 @@ from os import PathLike
 import torch
 
 from verifier.arguments import Means, shown, whole_number
-from verifier.bounding.base import Bounder, Objective, Region, Until, widest
 from verifier.bounding.clauses import RowsOfBoxes, boxes_together
+from verifier.bounding.core.base import Bounder, Objective, Region, Until, widest
 from verifier.clock import Clock
 from verifier.config import Config, build_bounder, build_intermediate, iteration_overrides, load_config
 from verifier.errors import InputError

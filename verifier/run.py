@@ -15,9 +15,9 @@ from os import PathLike
 import torch
 
 from verifier.arguments import Means, shown
-from verifier.bounding.base import Region, Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
-from verifier.bounding.intermediate import GroupBounds, Intermediate, RootBounds
+from verifier.bounding.core.base import Region, Until
+from verifier.bounding.hidden import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
 from verifier.config import Config, build_intermediate, build_limits, build_policy, build_sharpening, load_config
 from verifier.defaults import own_defaults

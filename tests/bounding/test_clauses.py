@@ -10,9 +10,9 @@ import pytest
 import torch
 from networks import conv, dense, residual
 
-from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
-from verifier.bounding.intermediate import Intermediate, RootBounds
+from verifier.bounding.core.base import Until
+from verifier.bounding.hidden import Intermediate, RootBounds
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.property.canonical import Problem, canonicalise

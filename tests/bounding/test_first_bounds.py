@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.bounding.base import Objective, Region, Until
-from verifier.bounding.intermediate import Intermediate, RootBounds
-from verifier.bounding.interval import Interval
-from verifier.bounding.linear import Linear, Slope
-from verifier.bounding.sweep import Kinks
+from verifier.bounding.core.base import Objective, Region, Until
+from verifier.bounding.core.sweep import Kinks
+from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.relaxation.interval import Interval
+from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.clock import Clock
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense

@@ -7,12 +7,12 @@ import gc
 import networks
 import torch
 
-from verifier.bounding.active_set import ActiveSet, Additions
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Bounder, Objective, Region, Until
-from verifier.bounding.intermediate import Intermediate, RootBounds
-from verifier.bounding.saddle_point import SaddlePoint
-from verifier.bounding.sweep import Sweep
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bounder, Objective, Region, Until
+from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.solvers.active_set import ActiveSet, Additions
+from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.network.network import Network
 
 STEPS = Steps(1e-2, 1e-3)

@@ -11,14 +11,14 @@ from forks import watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.bounding.active_set import ActiveSet, Additions
-from verifier.bounding.alpha_crown import AlphaCrown
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until
-from verifier.bounding.big_m import BigM
-from verifier.bounding.certified import Certified
-from verifier.bounding.intermediate import GroupBounds, Intermediate, Known, RootBounds, Sharpened
-from verifier.bounding.linear import Linear
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
+from verifier.bounding.hidden import GroupBounds, Intermediate, Known, RootBounds, Sharpened
+from verifier.bounding.solvers.active_set import ActiveSet, Additions
+from verifier.bounding.solvers.alpha_crown import AlphaCrown
+from verifier.bounding.solvers.big_m import BigM
+from verifier.bounding.solvers.certified import Certified
+from verifier.bounding.solvers.crown import Linear
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.processes import forkable
@@ -175,7 +175,7 @@ def test_sharpening_what_is_known_equals_sharpening_what_is_computed(family: str
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every group is worth a fork."""
-    monkeypatch.setattr("verifier.bounding.intermediate.WORTH_A_FORK", -1)
+    monkeypatch.setattr("verifier.bounding.hidden.WORTH_A_FORK", -1)
 
 
 WAYS: dict[str, GroupBounds] = {

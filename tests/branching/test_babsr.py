@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search.cases import twin
 
-from verifier.bounding.base import Objective, Region, Until
-from verifier.bounding.intermediate import RootBounds
-from verifier.bounding.linear import Linear, Slope
+from verifier.bounding.core.base import Objective, Region, Until
+from verifier.bounding.hidden import RootBounds
+from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.branching.babsr import BaBSR, estimates
 from verifier.branching.base import View
 from verifier.network.network import Network

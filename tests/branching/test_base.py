@@ -10,8 +10,8 @@ from falsify import instances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.bounding.base import Objective, Region
-from verifier.bounding.sweep import Sweep
+from verifier.bounding.core.base import Objective, Region
+from verifier.bounding.core.sweep import Sweep
 from verifier.branching.babsr import BaBSR
 from verifier.branching.base import Brancher, View
 from verifier.branching.fsb import FilteredSmart

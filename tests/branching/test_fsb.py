@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search.cases import domains_of, nobody, random_case, root_of
 
-from verifier.bounding.base import Until
+from verifier.bounding.core.base import Until
 from verifier.branching.babsr import estimates
 from verifier.branching.base import View
 from verifier.branching.fsb import FilteredSmart
 from verifier.branching.intercept import Intercept
-from verifier.search.relus import Policy, SignSpace
+from verifier.search.signs.space import Policy, SignSpace
 
 
 class Table:

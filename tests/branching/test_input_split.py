@@ -6,7 +6,7 @@ import pytest
 import torch
 from falsify.instances import layer
 
-from verifier.bounding.zonotope import propagate
+from verifier.bounding.relaxation.zonotope import propagate
 from verifier.branching.input_split import PLANE_SHARE, axis_gains
 from verifier.network.network import Network
 

@@ -7,8 +7,8 @@ import torch
 from branching.views import view_of
 from falsify import instances
 
-from verifier.bounding.base import Until
-from verifier.bounding.intermediate import RootBounds
+from verifier.bounding.core.base import Until
+from verifier.bounding.hidden import RootBounds
 from verifier.branching.intercept import Intercept
 from verifier.network.network import Network
 

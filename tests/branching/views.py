@@ -5,10 +5,10 @@ from __future__ import annotations
 import networks
 import torch
 
-from verifier.bounding.base import Objective, Region, Until
-from verifier.bounding.intermediate import RootBounds
-from verifier.bounding.linear import Linear
-from verifier.bounding.sweep import Sweep
+from verifier.bounding.core.base import Objective, Region, Until
+from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.hidden import RootBounds
+from verifier.bounding.solvers.crown import Linear
 from verifier.branching.base import View
 from verifier.network.network import Network
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from verifier.bounding.zonotope import propagate
+from verifier.bounding.relaxation.zonotope import propagate
 from verifier.network.lower import lower
 from verifier.network.merge import merged
 from verifier.network.network import Affine, Network

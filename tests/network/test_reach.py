@@ -7,8 +7,8 @@ import pytest
 import torch
 from falsify import instances
 
-from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder
+from verifier.bounding.core.base import Until
 from verifier.network.network import Affine, Network
 from verifier.network.reach import LARGEST, beyond, spoiled
 from verifier.operators import Chain, Dense, Diagonal, Sum, compose

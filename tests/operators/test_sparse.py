@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from verifier.bounding.active_set import ActiveSet, Additions
-from verifier.bounding.alpha_crown import AlphaCrown
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Bounder, Objective, Until
-from verifier.bounding.intermediate import Intermediate, RootBounds
-from verifier.bounding.lp import PlanetLP
-from verifier.bounding.oracle import Masks
-from verifier.bounding.zonotope import propagate
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bounder, Objective, Until
+from verifier.bounding.cuts.oracle import Masks
+from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.lp.bounder import PlanetLP
+from verifier.bounding.relaxation.zonotope import propagate
+from verifier.bounding.solvers.active_set import ActiveSet, Additions
+from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.network.lower import lower
 from verifier.network.network import Affine, Network
 from verifier.operators import Chain, Dense, Diagonal, LinearMap, Select, Sparse, compose, gamma, stored

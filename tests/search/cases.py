@@ -13,10 +13,10 @@ import oracle
 import torch
 from falsify import instances
 
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
-from verifier.bounding.intermediate import RootBounds
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Until
+from verifier.bounding.hidden import RootBounds
 from verifier.clock import Clock
 from verifier.falsify.base import Falsifier
 from verifier.network.network import Network
@@ -24,12 +24,12 @@ from verifier.property.canonical import Problem
 from verifier.property.property import ExactRow
 from verifier.result.counterexample import Counterexample
 from verifier.search.domains import Offer, Outcome, Progress
-from verifier.search.engine import Limits, Report, search
 from verifier.search.ladder import Ladder
+from verifier.search.loop import Limits, Report, search
 from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.propagated_tier import Propagated
-from verifier.search.relus import Policy, SignSpace
-from verifier.search.root import Batch, Root
+from verifier.search.signs.root import Batch, Root
+from verifier.search.signs.space import Policy, SignSpace
 
 STILL = Ascent(0, Steps(0.1, 0.1))
 """No ascent at all: bounds close little, so that much depends on splits and leaves."""

@@ -9,21 +9,21 @@ from falsify import instances
 from search.cases import FAMILIES, Case, decide, ignore, random_case, slopes, unbounded
 from search.test_ladder import Long
 
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.big_m import BigM
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.solvers.big_m import BigM
 from verifier.branching.babsr import BaBSR
 from verifier.branching.fsb import FilteredSmart
 from verifier.clock import Clock
 from verifier.falsify.base import Falsifier
 from verifier.falsify.pgd import PGD, Descent
 from verifier.network.network import Network
-from verifier.search.engine import Limits
 from verifier.search.ladder import Ladder
+from verifier.search.loop import Limits
 from verifier.search.multiplier_tier import Multipliers
 from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.propagated_tier import Propagated
-from verifier.search.relus import Policy
-from verifier.search.tighten import AfterSplit
+from verifier.search.signs.space import Policy
+from verifier.search.signs.tighten import AfterSplit
 
 GAP = 1e-3
 ATTACK = PGD(Descent(steps=6), samples=16, restarts=4, effort=0.001)

@@ -10,14 +10,14 @@ from extremes import Extreme, random_extreme
 from falsify import instances
 from search.cases import ignore
 
-from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder
+from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.config import build_policy, load_config
 from verifier.property.canonical import Problem
-from verifier.search.engine import Limits
+from verifier.search.loop import Limits
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.relus import Policy
+from verifier.search.signs.space import Policy
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 from search.cases import grow, nobody, root_of
-from search.test_relus import hard
+from search.signs.test_space import hard
 
-from verifier.bounding.base import Until
-from verifier.search.engine import Limits, search
+from verifier.bounding.core.base import Until
 from verifier.search.journal import Bounded, Journal
-from verifier.search.relus import Policy, SignSpace
-from verifier.search.root import Batch
+from verifier.search.loop import Limits, search
+from verifier.search.signs.root import Batch
+from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.tiers import Evidence
 
 

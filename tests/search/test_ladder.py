@@ -9,18 +9,18 @@ import pytest
 import torch
 from falsify import instances
 from search.cases import STILL, decide, nobody, random_case, root_of
+from search.signs.test_space import UNIT, hard, wedge
 from search.test_journal import Heard, tree
-from search.test_relus import UNIT, hard, wedge
 
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Until
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.search.domains import Outcome
-from verifier.search.engine import Limits, search
 from verifier.search.ladder import Ladder, Schedule
+from verifier.search.loop import Limits, search
 from verifier.search.propagated_tier import Propagated
-from verifier.search.relus import Policy, SignSpace
-from verifier.search.root import Batch, Root
+from verifier.search.signs.root import Batch, Root
+from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.stratify import SLOWEST
 from verifier.search.tiers import Climbed, Climber, Tier
 

@@ -9,17 +9,17 @@ import pytest
 import torch
 from falsify import instances
 from search.cases import decide, grow, ignore, random_case, root_of, unbounded
-from search.test_relus import narrow, wedge
+from search.signs.test_space import narrow, wedge
 
-from verifier.bounding.base import Until
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
+from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.property.canonical import Problem
 from verifier.result.verdict import Reason
 from verifier.search.domains import Outcome, Progress
-from verifier.search.engine import Limits
+from verifier.search.loop import Limits
 from verifier.search.problem import ProblemSearch, Splitting, open_clauses
-from verifier.search.relus import Policy
+from verifier.search.signs.space import Policy
 
 TWO = instances.boxes([[-1], [-1]], [[1], [1]])
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from verifier.bounding.base import Until
+from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.result.verdict import Reason
 from verifier.search import race as module
 from verifier.search.domains import Counts, Outcome, Progress
-from verifier.search.engine import Hunt
+from verifier.search.loop import Hunt
 from verifier.search.race import beside, race
 
 

@@ -13,16 +13,16 @@ from falsify import instances
 from forks import watched
 from networks import points
 from search.cases import Case, Late, ignore, inside, nobody, random_case, signs_at, slopes, unbounded
+from search.signs.test_space import UNIT, narrow, wedge
 from search.test_exhaustive import BIG_M, CUTS, GAP
 from search.test_offers import Hours
-from search.test_relus import UNIT, narrow, wedge
 
-from verifier.bounding.alpha_crown import AlphaCrown
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Bound, Bounder, Objective, Proof, Region, Until
-from verifier.bounding.certified import Certified
-from verifier.bounding.intermediate import Intermediate, Known, RootBounds, Sharpened
-from verifier.bounding.linear import Linear
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
+from verifier.bounding.hidden import Intermediate, Known, RootBounds, Sharpened
+from verifier.bounding.solvers.alpha_crown import AlphaCrown
+from verifier.bounding.solvers.certified import Certified
+from verifier.bounding.solvers.crown import Linear
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.processes import Answer, forkable
@@ -30,13 +30,13 @@ from verifier.property.canonical import Problem
 from verifier.result.verdict import Reason
 from verifier.search import sharpen
 from verifier.search.domains import Outcome, Progress
-from verifier.search.engine import Limits, Part
 from verifier.search.ladder import Ladder
+from verifier.search.loop import Limits, Part
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.relus import Policy, SignDomains, SignSpace
-from verifier.search.root import Batch, Root
 from verifier.search.sharpen import SOON, Sharpener, Sharpening
-from verifier.search.tighten import AfterSplit
+from verifier.search.signs.root import Batch, Root
+from verifier.search.signs.space import Policy, SignDomains, SignSpace
+from verifier.search.signs.tighten import AfterSplit
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -646,7 +646,7 @@ def test_verdicts_are_exact(
     after_batches: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("verifier.search.engine.WORTHWHILE", 1)
+    monkeypatch.setattr("verifier.search.loop.WORTHWHILE", 1)
     after_batches(batches)
     seen.patient = patient
     case, safe = made(which), [GAP] * len(which[1])
@@ -674,7 +674,7 @@ def test_verdicts_are_exact_on_many(
     after_batches: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("verifier.search.engine.WORTHWHILE", 1)
+    monkeypatch.setattr("verifier.search.loop.WORTHWHILE", 1)
     after_batches(batches)
     for seed in range(40, 44):
         seen.patient = seed < 42

@@ -11,8 +11,8 @@ from search.cases import decide, random_case
 from verifier.errors import InputError
 from verifier.report.tree import read_trace
 from verifier.search.domains import Outcome
-from verifier.search.engine import Limits, search
-from verifier.search.relus import Policy, SignSpace
+from verifier.search.loop import Limits, search
+from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.trace import tracing
 
 
@@ -20,7 +20,7 @@ def traced(path: Path, times: int = 1) -> Outcome:
     """A search that is traced; it may run several times into the same file."""
     from search.cases import nobody, root_of
 
-    from verifier.bounding.base import Until
+    from verifier.bounding.core.base import Until
 
     root = root_of(random_case("dense", 5, (1, 1)).problem([1e-3, 1e-3]))
     with tracing(str(path)) as journal:

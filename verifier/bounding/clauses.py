@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from verifier.bounding.base import Objective, Region, Until, widest
-from verifier.bounding.closing import closes
-from verifier.bounding.intermediate import GroupBounds, RootBounds
-from verifier.bounding.interval import Interval
-from verifier.bounding.linear import Linear
+from verifier.bounding.core.base import Objective, Region, Until, widest
+from verifier.bounding.core.closing import closes
+from verifier.bounding.hidden import GroupBounds, RootBounds
+from verifier.bounding.relaxation.interval import Interval
+from verifier.bounding.solvers.crown import Linear
 from verifier.network.network import Network
 from verifier.property.canonical import Problem
 from verifier.shapes import Float, Int, Tensor

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.bounding.linear import Linear, Slope
+from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.branching.base import Brancher, View
 from verifier.shapes import Float, Tensor
 

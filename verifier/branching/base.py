@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from verifier.bounding.base import Objective
-from verifier.bounding.sweep import Sweep, Trace
+from verifier.bounding.core.base import Objective
+from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.shapes import Float, Int, Tensor
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
-from verifier.bounding.zonotope import Noise, Zonotopes
+from verifier.bounding.relaxation.zonotope import Noise, Zonotopes
 from verifier.shapes import Float, Tensor
 
 PLANE_SHARE = 0.5

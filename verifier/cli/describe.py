@@ -48,7 +48,7 @@ def _layer_lines(network: Network) -> list[str]:
 
 def _cut_lines(network: Network) -> list[str]:
     """Which groups take no cuts, and why: what `active_set` and its kin can make of the network."""
-    from verifier.bounding.anderson import reads_only_moved_inputs
+    from verifier.bounding.cuts.anderson import reads_only_moved_inputs
     from verifier.operators.signed import within_reach
 
     lines = []

@@ -29,14 +29,14 @@ from verifier.config.options import (
 from verifier.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from verifier.bounding import active_set
-    from verifier.bounding.ascent import Ascent
-    from verifier.bounding.base import Bounder
-    from verifier.bounding.intermediate import GroupBounds
+    from verifier.bounding.core.ascent import Ascent
+    from verifier.bounding.core.base import Bounder
+    from verifier.bounding.hidden import GroupBounds
+    from verifier.bounding.solvers import active_set
     from verifier.search import tiers
-    from verifier.search.engine import Limits
-    from verifier.search.relus import Policy
+    from verifier.search.loop import Limits
     from verifier.search.sharpen import Sharpening
+    from verifier.search.signs.space import Policy
 
 METHODS = tuple(
     "interval crown wong_kolter alpha_crown propagated big_m active_set saddle_point as_sp lp lp_cuts".split()
@@ -57,8 +57,10 @@ def iteration_overrides(methods: Iterable[str], count: int) -> list[str]:
 
 def build_bounder(method: str, options: Bounding) -> Bounder:
     """The bounding method of that name.  Guarantee: in float64 its bounds are rigorous, but for linear programs."""
-    from verifier.bounding import alpha_crown, big_m, interval, linear, lp
-    from verifier.bounding.certified import Certified
+    from verifier.bounding.lp import bounder as lp
+    from verifier.bounding.relaxation import interval
+    from verifier.bounding.solvers import alpha_crown, big_m, crown
+    from verifier.bounding.solvers.certified import Certified
 
     if method not in METHODS:
         raise InputError(f"there is no method '{method}'; the methods are {', '.join(METHODS)}")
@@ -73,19 +75,19 @@ def build_bounder(method: str, options: Bounding) -> Bounder:
     if method in ("active_set", "saddle_point", "as_sp"):
         return Certified(_with_masks(method, options))
     fixed = {"interval": interval.Interval(), "lp": lp.PlanetLP()}
-    return fixed[method] if method in fixed else linear.Linear(linear.Slope(method))
+    return fixed[method] if method in fixed else crown.Linear(crown.Slope(method))
 
 
 def build_intermediate(options: Bounding) -> GroupBounds:
     """How the hidden neurons get their bounds."""
-    from verifier.bounding.intermediate import Intermediate, RootBounds, Sharpened
+    from verifier.bounding.hidden import Intermediate, RootBounds, Sharpened
 
     base = RootBounds(Intermediate(options.intermediate))
     return base if options.sharpen == "none" else Sharpened(base, build_bounder(options.sharpen, options))
 
 
 def _with_masks(method: str, options: Bounding) -> Bounder:
-    from verifier.bounding import saddle_point
+    from verifier.bounding.solvers import saddle_point
 
     if method == "active_set":
         return _active_set(options.active_set)
@@ -100,7 +102,8 @@ def _saddle(options: SaddlePoint | AsSp, initial: ActiveSet) -> tuple[int, int, 
 
 
 def _active_set(options: ActiveSet) -> active_set.ActiveSet:
-    from verifier.bounding import active_set, big_m, oracle
+    from verifier.bounding.cuts import oracle
+    from verifier.bounding.solvers import active_set, big_m
 
     return active_set.ActiveSet(
         _ascent(options),
@@ -114,14 +117,14 @@ def _active_set(options: ActiveSet) -> active_set.ActiveSet:
 
 
 def _propagated(options: Propagated) -> Bounder:
-    from verifier.bounding import propagated
+    from verifier.bounding.solvers import propagated
 
     first, then = _ascent(options.initial), _ascent(options)
     return propagated.Propagated(first, then, options.thresholds, options.rounds, options.averaged)
 
 
 def _ascent(options: AlphaCrown | Propagated | BigM | Initial | ActiveSet | PrimalStart) -> Ascent:
-    from verifier.bounding import ascent
+    from verifier.bounding.core import ascent
 
     linear = not isinstance(options, AlphaCrown | Propagated)
     return ascent.Ascent(options.iterations, ascent.Steps(options.first_step, options.last_step, linear))
@@ -129,11 +132,11 @@ def _ascent(options: AlphaCrown | Propagated | BigM | Initial | ActiveSet | Prim
 
 def build_policy(options: Search) -> Policy:
     """How domains are bounded and split."""
-    from verifier.bounding.intermediate import Intermediate, RootBounds
+    from verifier.bounding.hidden import Intermediate, RootBounds
     from verifier.branching import babsr, fsb, intercept
     from verifier.search.ladder import Ladder
-    from verifier.search.relus import Policy
-    from verifier.search.tighten import AfterSplit, Never
+    from verifier.search.signs.space import Policy
+    from verifier.search.signs.tighten import AfterSplit, Never
 
     branchers = {"intercept": intercept.Intercept(), "babsr": babsr.BaBSR(), "fsb": fsb.FilteredSmart()}
     if not options.tiers:
@@ -167,14 +170,14 @@ def build_tier(options: Tier) -> tiers.Tier:
 
 def _climb(options: Climb | SlopeTier | CutTier) -> Ascent:
     """A short ascent of the search, which looks often at who is done."""
-    from verifier.bounding import ascent
+    from verifier.bounding.core import ascent
 
     return ascent.Ascent(options.iterations, ascent.Steps(options.first_step, options.last_step), check_every=5)
 
 
 def _multipliers(options: BigMTier | ActiveSetTier | SaddlePointTier) -> tiers.Tier:
     """A tier of the paper's solvers."""
-    from verifier.bounding import big_m
+    from verifier.bounding.solvers import big_m
     from verifier.search.multiplier_tier import Multipliers
 
     if isinstance(options, BigMTier):
@@ -187,8 +190,8 @@ def _multipliers(options: BigMTier | ActiveSetTier | SaddlePointTier) -> tiers.T
 
 def build_sharpening(options: Sharpen) -> Sharpening | None:
     """How long searches get better bounds of hidden neurons."""
-    from verifier.bounding.certified import Certified
-    from verifier.bounding.propagated import Propagated
+    from verifier.bounding.solvers.certified import Certified
+    from verifier.bounding.solvers.propagated import Propagated
     from verifier.search.sharpen import Sharpening
 
     if options.after is None:
@@ -201,6 +204,6 @@ def build_sharpening(options: Sharpen) -> Sharpening | None:
 
 def build_limits(options: Search) -> Limits:
     """When a search gives up or turns depth-first."""
-    from verifier.search.engine import Limits
+    from verifier.search.loop import Limits
 
     return Limits(options.memory_mb * 2**20, options.max_domains, options.max_batches)

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from verifier.bounding.base import Region
-from verifier.bounding.interval import interval_image
+from verifier.bounding.core.base import Region
+from verifier.bounding.relaxation.interval import interval_image
 from verifier.network.network import Network
 from verifier.network.rational import RationalNetwork
 from verifier.property.property import Doubles, ExactRow, Property

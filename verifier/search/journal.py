@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verifier.search.root import Batch
+from verifier.search.signs.root import Batch
 from verifier.search.tiers import Evidence
 from verifier.shapes import Bool, Float, Int, Tensor
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.functional import pad
 
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Until
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Until
 from verifier.search.propagated_tier import Propagated
-from verifier.search.root import Batch, Root
+from verifier.search.signs.root import Batch, Root
 from verifier.search.stratify import SLOWEST, hard
 from verifier.search.tiers import Climbed, Kept, Tier
 from verifier.shapes import Float, Int8, Tensor

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.bounding.alpha_crown import SlopeProof
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.base import Bound, Bounder, Objective, Proof, Until
-from verifier.bounding.conjunction import ConjunctionDual
-from verifier.bounding.lagrangian import Lagrangian
-from verifier.bounding.linear import Linear
-from verifier.bounding.multipliers import Explicit, MultiplierProof, point_of
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Until
+from verifier.bounding.solvers.alpha_crown import SlopeProof
+from verifier.bounding.solvers.conjunction import ConjunctionDual
+from verifier.bounding.solvers.crown import Linear
+from verifier.bounding.solvers.lagrangian import Lagrangian
+from verifier.bounding.solvers.multipliers import Explicit, MultiplierProof, point_of
 from verifier.search.propagated_tier import PropagatedClimber
-from verifier.search.root import Batch, Root
+from verifier.search.signs.root import Batch, Root
 from verifier.search.tiers import Climbed, Climber, Computed, Evidence, Tier
 from verifier.shapes import Float, Tensor
 

@@ -7,25 +7,25 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
-from verifier.bounding.base import Region, Until
 from verifier.bounding.clauses import ClauseBounds
-from verifier.bounding.closing import closes
-from verifier.bounding.intermediate import GroupBounds, RootBounds
+from verifier.bounding.core.base import Region, Until
+from verifier.bounding.core.closing import closes
+from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.clock import Clock
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier
 from verifier.property.canonical import Problem
 from verifier.result.verdict import Reason
+from verifier.search.boxes.choice import prefers_inputs
+from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.domains import Offer, Outcome, Progress, outweighed
-from verifier.search.engine import Hunt, Limits, Part, Report, advance, hunt, pursue, search
-from verifier.search.inputs.choice import prefers_inputs
-from verifier.search.inputs.space import InputOptions, InputSpace
 from verifier.search.journal import Journal
+from verifier.search.loop import Hunt, Limits, Part, Report, advance, hunt, pursue, search
 from verifier.search.offers import Offers
 from verifier.search.race import race
-from verifier.search.relus import Policy, SignSpace
-from verifier.search.root import Root
 from verifier.search.sharpen import Sharpener, Sharpening
+from verifier.search.signs.root import Root
+from verifier.search.signs.space import Policy, SignSpace
 from verifier.shapes import Float, Tensor
 
 Members = tuple[int, tuple[int, ...]]

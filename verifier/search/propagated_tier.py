@@ -7,14 +7,14 @@ from itertools import accumulate
 
 import torch
 
-from verifier.bounding.ascent import Ascent, Steps
-from verifier.bounding.average import Averaging
-from verifier.bounding.base import Until
-from verifier.bounding.conjunction import ConjunctionDual
-from verifier.bounding.cut_masks import CutMasks, refreshed
-from verifier.bounding.oracle import Threshold, find_masks
-from verifier.bounding.propagated_dual import PropagatedDual
-from verifier.search.root import Batch, Root
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.average import Averaging
+from verifier.bounding.core.base import Until
+from verifier.bounding.cuts.masks import CutMasks, refreshed
+from verifier.bounding.cuts.oracle import Threshold, find_masks
+from verifier.bounding.solvers.conjunction import ConjunctionDual
+from verifier.bounding.solvers.propagated_dual import PropagatedDual
+from verifier.search.signs.root import Batch, Root
 from verifier.search.tiers import Climbed, Climber, Evidence, Kept, Tier
 from verifier.shapes import Float, Int, Tensor
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from verifier.bounding.base import Until
+from verifier.bounding.core.base import Until
 from verifier.result.verdict import Reason
 from verifier.search.domains import Outcome, Progress
-from verifier.search.engine import Hunt, Report, advance
+from verifier.search.loop import Hunt, Report, advance
 
 FIRST_SLICE = 1.0
 """Seconds that every search gets in the first round; rounds double."""

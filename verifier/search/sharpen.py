@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verifier.bounding.base import Bounder, Region, Until
-from verifier.bounding.intermediate import Known, Sharpened
+from verifier.bounding.core.base import Bounder, Region, Until
+from verifier.bounding.hidden import Known, Sharpened
 from verifier.network.network import Network
 from verifier.processes import Answer
 from verifier.search.domains import Progress

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.bounding.base import Objective, Until
-from verifier.bounding.closing import closes, crossed
-from verifier.bounding.sweep import Sweep, Trace
-from verifier.search.root import Batch, Root
+from verifier.bounding.core.base import Objective, Until
+from verifier.bounding.core.closing import closes, crossed
+from verifier.bounding.core.sweep import Sweep, Trace
+from verifier.search.signs.root import Batch, Root
 from verifier.shapes import Bool, Float, Int, Tensor
 
 CLOSE_TOGETHER = 128

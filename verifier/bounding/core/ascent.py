@@ -1,0 +1,208 @@
+"""Projected supergradient ascent with Adam's step: the loop that all iterative dual bounds share.
+
+A dual function is evaluated for a whole batch at once; its variables are one tensor whose last axis lists all of
+them.  Every iterate gives valid bounds, so the best one of each objective is kept.  Regions whose objectives are all
+above the threshold leave the batch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch.nn.functional import pad
+
+from verifier.bounding.core.average import Average, Averaging
+from verifier.bounding.core.base import Until
+from verifier.shapes import Float, Int, Tensor
+
+LEAVE_BELOW = 0.8
+"""The batch is rebuilt once no more than this share of it is open: rebuilding copies what stays."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A step size that falls from `first` to `last` over the iterations, geometrically or linearly."""
+
+    first: float
+    last: float
+    linear: bool = False
+
+    def at(self, t: int, count: int) -> float:
+        """The step of iteration t = 0 .. count - 1."""
+        part = t / max(1, count - 1)
+        if self.linear:
+            return self.first + part * (self.last - self.first)
+        return float(self.first * (self.last / self.first) ** part)
+
+
+EvaluationT = TypeVar("EvaluationT", bound="Evaluation")
+Self = TypeVar("Self", bound="Dual[Any]")
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The dual value at a point, and the primal input that attains it."""
+
+    lower: Float[Tensor, "D S"]
+    x0: Float[Tensor, "D S n0"]
+
+
+class Dual(ABC, Generic[EvaluationT]):
+    """A concave (or nearly concave) function of the variables, to be maximised over a simple set."""
+
+    @abstractmethod
+    def evaluate(self, point: Float[Tensor, "D S V"]) -> EvaluationT:
+        """Valid lower bounds at any feasible point."""
+
+    @abstractmethod
+    def supergradient(
+        self, point: Float[Tensor, "D S V"], at: EvaluationT, seen: Average | None = None
+    ) -> Float[Tensor, "D S V"]:
+        """A direction of ascent at the point that gave `at`; `seen` takes the primal point that is met on the way."""
+
+    @abstractmethod
+    def project(self, point: Float[Tensor, "D S V"]) -> None:
+        """Move the point to the feasible set, in place."""
+
+    @abstractmethod
+    def select(self: Self, rows: Int[Tensor, " d"]) -> Self:
+        """The same function for some of the regions."""
+
+    def step_scale(self) -> Float[Tensor, "#D #S V"] | float:
+        """Factors by which the variables' steps differ."""
+        return 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Adam:
+    """First and second moments of the supergradient."""
+
+    mean: Tensor
+    square: Tensor
+
+    BETA1 = 0.9
+    BETA2 = 0.999
+    EPSILON = 1e-8
+
+    @classmethod
+    def start(cls, like: Tensor) -> Adam:
+        return cls(torch.zeros_like(like), torch.zeros_like(like))
+
+    def step(self, point: Tensor, gradient: Tensor, size: float | Tensor, t: int) -> None:
+        """point += size * direction, in place; t counts from 0."""
+        self.mean.lerp_(gradient, 1 - self.BETA1)
+        self.square.mul_(self.BETA2).addcmul_(gradient, gradient, value=1 - self.BETA2)
+        spread = self.square.div(1 - self.BETA2 ** (t + 1)).sqrt_().add_(self.EPSILON)
+        direction = self.mean.div(spread).div_(1 - self.BETA1 ** (t + 1))
+        point.add_(direction.mul_(size))
+
+    def select(self, rows: Tensor) -> Adam:
+        """The moments of some regions only."""
+        return Adam(self.mean[rows], self.square[rows])
+
+    def widened(self, variables: int) -> Adam:
+        """With zero moments for further variables at the end."""
+        extra = (0, variables - self.mean.shape[-1])
+        return Adam(pad(self.mean, extra), pad(self.square, extra))
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best point that was met, its bounds, and how many iterations were made."""
+
+    point: Float[Tensor, "D S V"]
+    lower: Float[Tensor, "D S"]
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """How long to climb and with which steps."""
+
+    iterations: int
+    steps: Steps
+    check_every: int = 10  # iterations between looks at the clock and at who is done; a look costs a synchronisation
+
+    def run(
+        self, dual: Dual[Any], start: Float[Tensor, "D S V"], until: Until, averaging: Averaging | None = None
+    ) -> Best:
+        """Maximise from `start`, which is not changed.  Guarantee: never worse than the start."""
+        climb = Climb(dual, start, until)
+        for t in range(self.iterations):
+            if t % self.check_every == 0 and climb.finished():
+                return climb.best(t)
+            seen = None if averaging is None else averaging.at(t, self.iterations, climb.rows)
+            climb.step(climb.record(), self.steps.at(t, self.iterations), t, seen)
+        climb.record()
+        return climb.best(self.iterations)
+
+
+DualT = TypeVar("DualT", bound=Dual[Any])
+
+
+class Climb(Generic[DualT]):
+    """An ascent under way: the regions that are still in it (`rows`), and the best points of all."""
+
+    def __init__(self, dual: DualT, start: Float[Tensor, "D S V"], until: Until) -> None:
+        self.dual, self.until = dual, until
+        self.point = start.clone()
+        self.adam = Adam.start(start)
+        self.rows = torch.arange(start.shape[0], device=start.device)
+        self._best_point = start.clone()
+        self._best_lower = torch.full(start.shape[:2], -torch.inf, dtype=start.dtype, device=start.device)
+        self._all_points, self._all_lower = self._best_point, self._best_lower
+
+    def record(self) -> Any:
+        """Evaluate the current point and keep it where it is better."""
+        at = self.dual.evaluate(self.point)
+        improved = at.lower > self._best_lower
+        torch.where(improved.unsqueeze(-1), self.point, self._best_point, out=self._best_point)
+        torch.maximum(at.lower, self._best_lower, out=self._best_lower)
+        if self.until.watch is not None:
+            self.until.watch(self._best_lower)
+        return at
+
+    def step(self, at: Evaluation, size: float, t: int, seen: Average | None = None) -> None:
+        """One projected step from the point that was just recorded."""
+        gradient = self.dual.supergradient(self.point, at, seen)
+        self.adam.step(self.point, gradient, size * self.dual.step_scale(), t)
+        self.dual.project(self.point)
+
+    def extend(self, dual: DualT, variables: int) -> None:
+        """Go on with a function of more variables, the new ones last and starting at zero."""
+        extra = (0, variables - self.point.shape[-1])
+        self._write_back()
+        self.dual, self.adam = dual, self.adam.widened(variables)
+        self.point = pad(self.point, extra)
+        shared = self._all_points is self._best_point
+        self._all_points = pad(self._all_points, extra)
+        self._best_point = self._all_points if shared else pad(self._best_point, extra)
+
+    def finished(self) -> bool:
+        """Let regions leave that are done; True when none is left or time is up."""
+        if self.until.expired():
+            return True
+        if self.until.threshold is None:
+            return False
+        open_rows = torch.nonzero((self._best_lower <= self.until.threshold).any(dim=1)).flatten()
+        if len(open_rows) > LEAVE_BELOW * len(self.rows):
+            return False
+        self._write_back()
+        self.rows = self.rows[open_rows]
+        self.dual, self.adam = self.dual.select(open_rows), self.adam.select(open_rows)
+        self.point = self.point[open_rows]
+        self._best_point, self._best_lower = self._best_point[open_rows], self._best_lower[open_rows]
+        return len(open_rows) == 0
+
+    def _write_back(self) -> None:
+        if self._all_lower is not self._best_lower:
+            self._all_points[self.rows] = self._best_point
+            self._all_lower[self.rows] = self._best_lower
+
+    def best(self, iterations: int) -> Best:
+        """The best points of all regions, also of those that have left."""
+        self._write_back()
+        return Best(self._all_points, self._all_lower, iterations)

@@ -1,0 +1,312 @@
+"""Anderson cuts: masks over the weights of a group, and the linear-time oracle that finds them.
+
+For a neuron with weights w, bias b and boxes [l, u] of its inputs, every 0/1 mask I gives a valid cut
+
+    x <= (w I) . x_in - offset + z zc,    offset = w I . l_check,    zc = b + offset + w (1 - I) . u_check
+
+where l_check, u_check are the corners of the inputs' box that minimise and maximise w . x_in ([SCB]
+eq:primal-anderson).  Masks are held in one of two forms:
+
+- `RowMasks`: one bit per weight of each neuron, as in [SCB] sec:masked-passes, for kinks only;
+- `SharedMasks`: two bits per *input*, one for positive and one for negative weights, shared by all neurons of the
+  group.  They arise from the oracle with one threshold for the whole group, and cost two ordinary passes.
+
+With the threshold 1/2 one bit per input is enough, and one pass: see `balanced`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from verifier.bounding.core.base import Region
+from verifier.network.network import Affine
+from verifier.operators import Chain, Dense, LinearMap, Select, Sparse
+from verifier.operators.rows import row_support
+from verifier.operators.signed import signed
+from verifier.shapes import Bool, Float, Int, Tensor
+
+Values = Sequence[Float[Tensor, "D S _"] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut(ABC):
+    """One cut for each kink of a group (`a` of them), in every region and for every objective.
+
+    (W.I) = whole W + rest.  The passes are those of the rest: whoever takes cuts with whole > 0 has W x_in and W^T mu
+    at hand anyway.
+    """
+
+    offset: Float[Tensor, "D S a"]
+    zc: Float[Tensor, "D S a"]
+
+    @property
+    @abstractmethod
+    def whole(self) -> float:
+        """How much of W itself the masked matrix holds."""
+
+    @abstractmethod
+    def forward(self, values: Values) -> Float[Tensor, "D S a"]:
+        """The rest of (W.I) times x_in, at the kinks."""
+
+    @abstractmethod
+    def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
+        """The rest of (W.I), transposed, times beta; source by source."""
+
+    @abstractmethod
+    def select(self, rows: Int[Tensor, " d"]) -> Cut:
+        """The cuts of some of the regions."""
+
+    @property
+    @abstractmethod
+    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
+        """The bits, without the constants that depend on the region."""
+
+
+# ---------------------------------------------------------------- masks shared by the neurons of a group
+
+
+@dataclass(frozen=True, eq=False)
+class SharedGeometry:
+    """The signed maps to the kinks of one group and the boxes of its sources, doubled: for W+, then for W-."""
+
+    index: Int[Tensor, " a"]
+    bias: Float[Tensor, " a"]
+    terms: tuple[tuple[int, LinearMap], ...]
+    l_check: tuple[Float[Tensor, "D 1 _"], ...]
+    u_check: tuple[Float[Tensor, "D 1 _"], ...]
+
+    @classmethod
+    def of(cls, layer: Affine, region: Region, index: Int[Tensor, " a"]) -> SharedGeometry | None:
+        """None if some map has no positive and negative part within reach: the group then takes no cuts."""
+        terms, lows, highs = [], [], []
+        for source, term in layer.terms:
+            stacked = at_kinks(term, index, signed)
+            if stacked is None:
+                return None
+            low, high = (side.unsqueeze(1) for side in region.source(source))
+            terms.append((source, stacked))
+            lows.append(torch.cat([low, high], dim=-1))
+            highs.append(torch.cat([high, low], dim=-1))
+        return cls(index, layer.bias[index], tuple(terms), tuple(lows), tuple(highs))
+
+    @property
+    def cut_bytes(self) -> int:
+        """What the cuts of one region and objective keep."""
+        return self.bias.element_size() * (2 * len(self.index) + sum(term.n_in for _, term in self.terms))
+
+    @property
+    def pass_bytes(self) -> int:
+        """What a masked pass of one region and objective holds besides: a doubled vector twice, and a result."""
+        return self.bias.element_size() * max(2 * term.n_in + term.n_out for _, term in self.terms)
+
+    def masks(self, values: Values, threshold: float) -> tuple[Bool[Tensor, "D S _"], ...]:
+        """The oracle with z = threshold for all neurons: which inputs each sign of weight keeps."""
+        found = []
+        for (source, _), low, high in zip(self.terms, self.l_check, self.u_check, strict=True):
+            x = values[source]
+            assert x is not None
+            n = x.shape[-1]
+            width = high[..., :n] - low[..., :n]
+            t = torch.where(width > 0, (x - low[..., :n]) / width, torch.zeros_like(x))
+            found.append(torch.cat([t <= threshold, 1 - t <= threshold], dim=-1))
+        return tuple(found)
+
+    def cut(self, masks: tuple[Bool[Tensor, "D S _"], ...]) -> SharedCut:
+        """The cut of given masks, with constants for these regions."""
+        kept = tuple(mask.to(low.dtype) for mask, low in zip(masks, self.l_check, strict=True))
+        offset = self._rows([m * low for m, low in zip(kept, self.l_check, strict=True)])
+        rest = self._rows([(1 - m) * high for m, high in zip(kept, self.u_check, strict=True)])
+        return SharedCut(offset, self.bias + offset + rest, self, kept)
+
+    def _rows(self, doubled: Sequence[Tensor]) -> Float[Tensor, "D S a"]:
+        total = None
+        for (_, term), vector in zip(self.terms, doubled, strict=True):
+            part = term.forward(vector)
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    def select(self, rows: Int[Tensor, " d"]) -> SharedGeometry:
+        lows, highs = (tuple(side[rows] for side in sides) for sides in (self.l_check, self.u_check))
+        return replace(self, l_check=lows, u_check=highs)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedCut(Cut):
+    """Two ordinary passes with doubled channels, and an elementwise product."""
+
+    geometry: SharedGeometry
+    kept: tuple[Float[Tensor, "D S _"], ...]
+
+    @property
+    def whole(self) -> float:
+        return 0.0
+
+    @property
+    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
+        return tuple(k > 0 for k in self.kept)
+
+    def forward(self, values: Values) -> Float[Tensor, "D S a"]:
+        doubled = []
+        for (source, _), kept in zip(self.geometry.terms, self.kept, strict=True):
+            x = values[source]
+            assert x is not None
+            doubled.append(kept * torch.cat([x, x], dim=-1))
+        return self.geometry._rows(doubled)
+
+    def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
+        found = []
+        for (source, term), kept in zip(self.geometry.terms, self.kept, strict=True):
+            first, second = (kept * term.transpose(beta)).chunk(2, dim=-1)
+            found.append((source, first + second))
+        return found
+
+    def select(self, rows: Int[Tensor, " d"]) -> SharedCut:
+        kept = tuple(k[rows] for k in self.kept)
+        return SharedCut(self.offset[rows], self.zc[rows], self.geometry.select(rows), kept)
+
+
+# ---------------------------------------------------------------- one bit per weight
+
+
+@dataclass(frozen=True, eq=False)
+class RowGeometry:
+    """The weights of the kinks of one group, written out: row i has weights[i, t] at input columns[i, t].
+
+    `columns` counts through the concatenation of the group's sources; unused places point at column 0 with weight 0.
+    """
+
+    sources: tuple[int, ...]
+    sizes: tuple[int, ...]
+    columns: Int[Tensor, "a t"]
+    weights: Float[Tensor, "a t"]
+    bias: Float[Tensor, " a"]
+    w_l: Float[Tensor, "D 1 a t"]  # weights times l_check
+    w_u: Float[Tensor, "D 1 a t"]  # weights times u_check
+    is_dense: bool  # every row lists all columns in order
+
+    @classmethod
+    def of(cls, layer: Affine, region: Region, index: Int[Tensor, " a"]) -> RowGeometry:
+        columns, weights, is_dense = _padded_rows(layer, index)
+        boxes = [region.source(source) for source, _ in layer.terms]
+        low, high = (torch.cat([box[side] for box in boxes], dim=-1) for side in (0, 1))
+        lows, highs = (side.unsqueeze(1) if is_dense else side[:, columns] for side in (low, high))
+        w_l = torch.where(weights > 0, lows, highs) * weights
+        w_u = torch.where(weights > 0, highs, lows) * weights
+        sizes = tuple(term.n_in for _, term in layer.terms)
+        sources = tuple(source for source, _ in layer.terms)
+        bias = layer.bias[index]
+        return cls(sources, sizes, columns, weights, bias, w_l.unsqueeze(1), w_u.unsqueeze(1), is_dense)
+
+    @property
+    def cut_bytes(self) -> int:
+        """What the cuts of one region and objective keep: a byte per weight, and constants."""
+        return self.columns.numel() + 2 * self.bias.numel() * self.bias.element_size()
+
+    @property
+    def pass_bytes(self) -> int:
+        """What a masked pass of one region and objective holds besides: three copies of all weights."""
+        return 3 * self.columns.numel() * self.bias.element_size()
+
+    def weighted(self, values: Values) -> Float[Tensor, "D S a t"]:
+        """weights times inputs, entry by entry."""
+        found = [values[source] for source in self.sources]
+        x = torch.cat([v for v in found if v is not None], dim=-1) if len(found) > 1 else found[0]
+        assert x is not None
+        return (x.unsqueeze(-2) if self.is_dense else x[..., self.columns]) * self.weights
+
+    def spread(self, entries: Float[Tensor, "D S a t"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
+        """The column sums of entries that sit at (row, column), source by source."""
+        if self.is_dense:
+            total = entries.sum(dim=-2)
+        else:
+            flat = entries.reshape(*entries.shape[:2], -1)
+            total = entries.new_zeros(*entries.shape[:2], sum(self.sizes))
+            total.index_add_(-1, self.columns.flatten(), flat)
+        return list(zip(self.sources, total.split(self.sizes, dim=-1), strict=True))
+
+    def excess(self, values: Values, z: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a t"]:
+        """((1 - z) l_check + z u_check - x_in) W: the mask of the most violated cut keeps what is >= 0."""
+        z = z.unsqueeze(-1)
+        return (1 - z) * self.w_l + z * self.w_u - self.weighted(values)
+
+    def cut(self, mask: Bool[Tensor, "D S a t"]) -> RowMaskCut:
+        """The cut of a given mask, with constants for these regions."""
+        offset = (mask * self.w_l).sum(dim=-1)
+        zc = self.bias + offset + (~mask * self.w_u).sum(dim=-1)
+        return RowMaskCut(offset, zc, self, mask)
+
+    def select(self, rows: Int[Tensor, " d"]) -> RowGeometry:
+        return replace(self, w_l=self.w_l[rows], w_u=self.w_u[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class RowMaskCut(Cut):
+    """Passes over the weights of the kinks with single entries switched off."""
+
+    geometry: RowGeometry
+    mask: Bool[Tensor, "D S a t"]
+
+    @property
+    def whole(self) -> float:
+        return 0.0
+
+    @property
+    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
+        return (self.mask,)
+
+    def forward(self, values: Values) -> Float[Tensor, "D S a"]:
+        return (self.geometry.weighted(values) * self.mask).sum(dim=-1)
+
+    def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
+        return self.geometry.spread(self.mask * self.geometry.weights * beta.unsqueeze(-1))
+
+    def select(self, rows: Int[Tensor, " d"]) -> RowMaskCut:
+        # The passes read the weights only, which all regions share: the rest of the geometry is large.
+        return RowMaskCut(self.offset[rows], self.zc[rows], self.geometry, self.mask[rows])
+
+
+def _padded_rows(layer: Affine, index: Int[Tensor, " a"]) -> tuple[Tensor, Tensor, bool]:
+    """Columns and weights of the given rows, all terms side by side, padded to the longest row."""
+    terms = [term for _, term in layer.terms]
+    if all(isinstance(term, Dense) and term.repeats == 1 for term in terms):  # columns then take no memory
+        weights = torch.cat([term.weight[index] for term in terms if isinstance(term, Dense)], dim=1)
+        return torch.arange(weights.shape[1], device=index.device).expand_as(weights), weights, True
+    blocks, offset = [], 0
+    for _, term in layer.terms:
+        support = row_support(term, index, layer.bias.dtype)
+        lengths = support.indptr.diff()
+        width = int(lengths.max()) if len(index) else 0
+        place = torch.arange(len(support.columns), device=index.device) - support.indptr[:-1].repeat_interleave(lengths)
+        row = torch.arange(len(index), device=index.device).repeat_interleave(lengths)
+        columns = torch.zeros(len(index), width, dtype=torch.long, device=index.device)
+        weights = torch.zeros(len(index), width, dtype=layer.bias.dtype, device=index.device)
+        columns[row, place] = support.columns + offset
+        weights[row, place] = support.values
+        blocks.append((columns, weights))
+        offset += term.n_in
+    columns, weights = (torch.cat([block[i] for block in blocks], dim=1) for i in (0, 1))
+    every = torch.arange(offset, device=index.device)
+    is_dense = columns.shape[1] == offset and bool((columns == every).all())
+    return columns, weights, is_dense
+
+
+def at_kinks(
+    term: LinearMap, index: Int[Tensor, " a"], form: Callable[[LinearMap], LinearMap | None]
+) -> LinearMap | None:
+    """Some rows of what `form` makes of a map; of a stored matrix no others are computed."""
+    if isinstance(term, Dense) and term.repeats == 1:
+        return form(replace(term, weight=term.weight[index]))
+    if isinstance(term, Sparse):
+        return form(term.taken(index))
+    whole = form(term)
+    return None if whole is None else Chain((whole, Select(index, term.n_out)))
+
+
+def reads_only_moved_inputs(layer: Affine) -> bool:
+    """Layers without a sum (each neuron reads one input) gain nothing from cuts: M equals A there."""
+    return len(layer.terms) == 1 and isinstance(layer.terms[0][1], Select)

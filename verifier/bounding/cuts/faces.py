@@ -1,0 +1,150 @@
+"""Upper faces of ambiguous neurons that cuts bend: z eliminated from Big-M and several Anderson cuts at once.
+
+Weights w0, w1, q_c >= 0 of sum 1 on the constraints
+
+    x <= u z        x <= x_hat - l (1 - z)        x <= (W.I_c) x_in - offset_c + z zc_c
+
+for which z vanishes (w0 u + w1 l + sum_c q_c zc_c = 0) leave x <= w1 (x_hat - l) + sum_c q_c ((W.I_c) x_in - offset_c).
+Given q they are w1 = ((1 - Q) u + G) / (u - l) and w0 = 1 - Q - w1, with Q = sum q and G = sum q zc.  Alone, a cut can
+have any weight up to some `most`; the variables are shares r_c = q_c / most_c in [0, 1].  The face is linear in them:
+the chord of the triangle plus the sum of r_c (most_c (W.I_c) x_in + turn_c x_hat + lift_c).
+
+In floats z does not vanish exactly.  Any weights of sum >= 1 are valid, because every right-hand side is at least
+x >= 0; and what is left of z, which is in [0, 1], costs at most its positive part.  So the floats w1 and q are taken
+as exact, w0 is rounded up, and the residual is added to the intercept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from verifier.bounding.core.rounding import MARGIN, TINY
+from verifier.bounding.cuts.anderson import Cut, Values
+from verifier.bounding.cuts.projection import project, project_direction
+from verifier.bounding.relaxation.relu import Kinks
+from verifier.operators import gamma
+from verifier.shapes import Float, Int, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class CutFace:
+    """How far one cut can turn the upper faces of a group's kinks; zero where a kink is stable."""
+
+    cut: Cut
+    most: Float[Tensor, "D #S a"]
+    turn: Float[Tensor, "D #S a"]
+    lift: Float[Tensor, "D #S a"]
+    up: Float[Tensor, "D #S a"]  # how much of w0 and of w1 the whole share takes away: the larger of them is 1
+    down: Float[Tensor, "D #S a"]
+
+    @classmethod
+    def of(cls, cut: Cut, kinks: Kinks) -> CutFace:
+        low, high = kinks.l_hat, kinks.u_hat
+        # w0 >= 0 asks for q up <= 1, and w1 >= 0 for q down <= 1; at least one of the factors is positive.
+        up, down = (cut.zc - low) / -low, (high - cut.zc) / high
+        most = torch.where(kinks.ambiguous, 1.0 / torch.maximum(up, down), 0.0)
+        turn = torch.where(kinks.ambiguous, most * (cut.zc - high) / (high - low), 0.0)
+        lift = torch.where(kinks.ambiguous, -turn * low - most * cut.offset, 0.0)
+        up, down = (torch.where(kinks.ambiguous, most * side, 0.0) for side in (up, down))
+        return cls(cut, most, turn, lift, up, down)
+
+    def gain(self, values: Values, x_hat: Tensor, linear: Tensor) -> Float[Tensor, "D S a"]:
+        """What a unit of share adds to the upper face; `linear` is W x_in at the kinks."""
+        masked = self.cut.forward(values)
+        if self.cut.whole:
+            masked = masked.add_(linear, alpha=self.cut.whole)
+        return (masked * self.most).addcmul_(self.turn, x_hat).add_(self.lift)
+
+    def select(self, rows: Int[Tensor, " d"]) -> CutFace:
+        parts = (self.most, self.turn, self.lift, self.up, self.down)
+        return CutFace(self.cut.select(rows), *(part[rows] for part in parts))
+
+
+@dataclass(frozen=True, eq=False)
+class Face:
+    """A chosen upper face: x <= slope x_hat + intercept + sum_c weight_c (W.I_c) x_in."""
+
+    slope: Float[Tensor, "D S a"]
+    intercept: Float[Tensor, "D S a"]
+    weights: tuple[Float[Tensor, "D S a"], ...]
+    shares: tuple[Float[Tensor, "D S a"], ...]
+    of: CutFaces
+
+    def gains(self, values: Values, x_hat: Float[Tensor, "D S a"]) -> tuple[Float[Tensor, "D S a"], ...]:
+        """What a unit of each share adds to the face, at given inputs."""
+        linear = x_hat - self.of.bias
+        return tuple(at.gain(values, x_hat, linear) for at in self.of.cuts)
+
+    def above(self, chord: Float[Tensor, "D S a"], gains: Sequence[Float[Tensor, "D S a"]]) -> Float[Tensor, "D S a"]:
+        """The face, given the chord of the triangle and the gains; `chord` is overwritten."""
+        for share, gain in zip(self.shares, gains, strict=True):
+            chord.addcmul_(share, gain)
+        return chord
+
+
+@dataclass(frozen=True, eq=False)
+class CutFaces:
+    """All cuts of one group."""
+
+    kinks: Kinks
+    bias: Float[Tensor, " a"]  # of the layer, at the kinks
+    cuts: tuple[CutFace, ...]
+    price: Float[Tensor, "D 1 a"] | None  # what rounding costs per unit of a multiplier; None in float32
+
+    @classmethod
+    def of(cls, cuts: Sequence[Cut], kinks: Kinks, bias: Tensor, slack: Float[Tensor, "D n"] | None) -> CutFaces:
+        price = None if slack is None else slack.index_select(-1, kinks.index).unsqueeze(1)
+        return cls(kinks, bias.index_select(-1, kinks.index), tuple(CutFace.of(cut, kinks) for cut in cuts), price)
+
+    def face(self, shares: Sequence[Float[Tensor, "D S a"]]) -> Face:
+        """Require: shares >= 0; in float32 also that they are feasible.  Guarantee: in float64 a valid face."""
+        slope, intercept = self.kinks.upper, self.kinks.intercept
+        for share, at in zip(shares, self.cuts, strict=True):
+            slope = torch.addcmul(slope, share, at.turn)
+            intercept = torch.addcmul(intercept, share, at.lift)
+        weights = tuple(share * at.most for share, at in zip(shares, self.cuts, strict=True))
+        if self.price is not None:
+            slope = slope.clamp(min=0.0)
+            intercept = self._valid_intercept(slope, weights, self.price)
+        return Face(slope, intercept, weights, tuple(shares), self)
+
+    def _valid_intercept(self, slope: Tensor, weights: tuple[Tensor, ...], price: Tensor) -> Float[Tensor, "D S a"]:
+        """The intercept that goes with these weights whatever was rounded, z and the cuts' constants included."""
+        kinks, steps = self.kinks, gamma(MARGIN + len(weights))
+        total = sum(weights, start=torch.zeros_like(slope))
+        rest = (1.0 - total - slope).clamp(min=0.0) + steps * (1.0 + total + slope)
+        z = slope * kinks.l_hat + rest * kinks.u_hat
+        value = -slope * kinks.l_hat
+        size = slope * kinks.l_hat.abs() + rest * kinks.u_hat.abs()
+        for weight, at in zip(weights, self.cuts, strict=True):
+            z = z + weight * at.cut.zc
+            value = value - weight * at.cut.offset
+            size = size + weight * (at.cut.zc.abs() + at.cut.offset.abs())
+        value = value + z.clamp(min=0.0) + 2.0 * steps * size + 4.0 * total * price + TINY
+        return torch.where(kinks.ambiguous, value, 0.0)
+
+    def project(self, shares: Sequence[Float[Tensor, "D S a"]]) -> None:
+        """Move shares >= 0 to where w0 and w1 are non-negative, in place."""
+        if len(shares) == 1:
+            shares[0].clamp_(max=1.0)
+        else:
+            project(shares, *self._normals())
+
+    def project_direction(
+        self, gains: Sequence[Float[Tensor, "D S a"]], shares: Sequence[Float[Tensor, "D S a"]]
+    ) -> None:
+        """Remove from a gradient what leads out of the feasible shares, in place; a single share needs no such care."""
+        if len(shares) > 1:
+            project_direction(gains, shares, *self._normals())
+
+    def _normals(self) -> tuple[list[Tensor], list[Tensor]]:
+        return [at.up for at in self.cuts], [at.down for at in self.cuts]
+
+    def select(self, rows: Int[Tensor, " d"]) -> CutFaces:
+        price = None if self.price is None else self.price[rows]
+        return replace(
+            self, kinks=self.kinks.select(rows), cuts=tuple(cut.select(rows) for cut in self.cuts), price=price
+        )

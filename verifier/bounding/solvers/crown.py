@@ -1,0 +1,45 @@
+"""Linear bounds (CROWN, Wong-Kolter): one backward sweep with the slopes fixed beforehand.
+
+requires:   bounds of all groups before the objective's layer
+guarantees: a valid lower bound of each objective; in float64 with all rounding errors subtracted
+source:     CROWN's adaptive and Wong and Kolter's parallel lower faces of the triangle relaxation
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, widest
+from verifier.bounding.core.sweep import Choice, Kinks, Sweep
+from verifier.network.network import Network
+
+
+class Slope(Enum):
+    """How the lower face of an ambiguous neuron is chosen."""
+
+    ADAPTIVE = "crown"
+    PARALLEL = "wong_kolter"
+
+    def choice(self, kinks: Kinks) -> Choice:
+        return Choice(kinks.adaptive() if self is Slope.ADAPTIVE else kinks.parallel())
+
+
+@dataclass(frozen=True)
+class Linear(Bounder):
+    """One sweep per objective; nothing is optimised, splits enter through the bounds only."""
+
+    slope: Slope = Slope.ADAPTIVE
+
+    def bound(
+        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
+    ) -> Bound:
+        sweep = Sweep.prepare(net, region, objective.layer)
+        choices = self.choices(sweep)
+        chunk = until.chunk(6 * widest(net, objective.layer) * region.lower.element_size() * region.count)
+        parts = (objective.part(start, start + chunk) for start in range(0, objective.count, chunk))
+        traces = [sweep.backward(part, choices) for part in parts]
+        return Bound.joined([Bound(trace.lower, trace.x0) for trace in traces])
+
+    def choices(self, sweep: Sweep) -> tuple[Choice, ...]:
+        return tuple(self.slope.choice(kinks) for kinks in sweep.kinks)

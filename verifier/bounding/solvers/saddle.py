@@ -1,0 +1,272 @@
+"""The saddle-point form of the Anderson relaxation: prices against primal points, and the best answer of either side.
+
+source: [SCB] sec:sp, eq:alphak-condg, eq:betak-condg, eq:price-caps
+
+The multipliers of the exponentially many cuts enter the Lagrangian only through sums ("statistics"), so the masks
+themselves are forgotten as soon as they have been added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import torch
+
+from verifier.bounding.core.rounding import MARGIN, round_up
+from verifier.bounding.core.sweep import Kinks, Sweep, Total, dot
+from verifier.bounding.cuts.anderson import RowGeometry
+from verifier.bounding.solvers.lagrangian import Lagrangian, Multipliers
+from verifier.network.network import Affine
+from verifier.shapes import Float, Int, Tensor
+
+T = TypeVar("T")
+
+
+def across(change: Callable[..., Tensor], first: T, *others: T) -> T:
+    """Change all tensors of a dataclass of tensors, of tuples, and of such dataclasses; `others` go along with it."""
+    if isinstance(first, Tensor):
+        changed: Any = change(first, *others)
+    elif isinstance(first, tuple):
+        changed = tuple(across(change, *same) for same in zip(first, *others, strict=True))
+    else:
+        named = {f.name: [getattr(one, f.name) for one in (first, *others)] for f in fields(first)}  # type: ignore[arg-type]
+        changed = replace(first, **{name: across(change, *same) for name, same in named.items()})  # type: ignore[type-var]
+    found: T = changed
+    return found
+
+
+def blend(first: T, second: T, weight: float) -> T:
+    """(1 - weight) first + weight second."""
+    return across(lambda a, b: torch.lerp(a, b, weight), first, second)
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """The multipliers at the kinks of one group, cuts only as far as the Lagrangian sees them.
+
+    `total` is the sum of all beta; `spread[i]` the sum of (W.I)^T beta for the i-th term of the group; `constant` what
+    offsets contribute; `g` the coefficient of -z.  All are linear in the multipliers.  `error` bounds how far they are
+    from sums that belong together, on the regions where they were made: see `Saddle.settled`.
+    """
+
+    alpha: Float[Tensor, "D S a"]
+    total: Float[Tensor, "D S a"]
+    spread: tuple[Float[Tensor, "D S _"], ...]
+    constant: Float[Tensor, "D S"]
+    g: Float[Tensor, "D S a"]
+    error: Float[Tensor, "D S"]
+
+    def plus(self, other: Prices) -> Prices:
+        return across(torch.add, self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Primal:
+    """A point of the boxes: the input, and x and z at the kinks of each group."""
+
+    x0: Float[Tensor, "D S n0"]
+    x: tuple[Float[Tensor, "D S _"], ...]
+    z: tuple[Float[Tensor, "D S _"], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Caps:
+    """The largest alpha, and the largest sum of all beta, that each kink of a group may have."""
+
+    alpha: Float[Tensor, "D S a"]
+    beta: Float[Tensor, "D S a"]
+
+    @classmethod
+    def of(cls, prices: Prices) -> Caps:
+        """[SCB] eq:price-caps: the value at the start or, where that is zero, a hundredth of the group's largest."""
+        return cls(_cap(prices.alpha), _cap(prices.total))
+
+
+def _cap(start: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
+    if not start.shape[-1]:
+        return start
+    return torch.where(start > 0, start, start.amax(dim=-1, keepdim=True) / 100)
+
+
+def row_geometries(sweep: Sweep) -> tuple[RowGeometry | None, ...]:
+    """The weights of the kinks of all groups, one by one."""
+    pairs = zip(sweep.net.layers, sweep.kinks, strict=False)
+    return tuple(RowGeometry.of(layer, sweep.region, k.index) if len(k.index) else None for layer, k in pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The bound for given prices, the primal minimiser, and the coefficients of the input and of x at the kinks."""
+
+    lower: Float[Tensor, "D S"]
+    vertex: Primal
+    lam0: Float[Tensor, "D S n0"]
+    f: tuple[Float[Tensor, "D S _"], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Saddle:
+    """The bilinear function of prices and primal points, and the best answer of either side.
+
+    The multipliers of splits keep the values that the initial ascent found.
+    """
+
+    dual: Lagrangian  # its cuts matter for the start only
+    rows: tuple[RowGeometry | None, ...]
+    splits: tuple[Float[Tensor, "D S _"], ...]
+
+    @classmethod
+    def without_cuts(cls, dual: Lagrangian, point: Float[Tensor, "D S V"]) -> Saddle:
+        """For evaluations only: replies need the weights one by one."""
+        return cls.of(dual, point, (None,) * len(dual.sweep.kinks))
+
+    @classmethod
+    def of(cls, dual: Lagrangian, point: Float[Tensor, "D S V"], rows: tuple[RowGeometry | None, ...]) -> Saddle:
+        return cls(dual, rows, tuple(at.split for at in dual.views(point)))
+
+    def select(self, rows: Int[Tensor, " d"]) -> Saddle:
+        """The same function for some of the regions."""
+        geometries = tuple(None if g is None else g.select(rows) for g in self.rows)
+        return Saddle(self.dual.select(rows), geometries, tuple(split[rows] for split in self.splits))
+
+    @property
+    def sweep(self) -> Sweep:
+        return self.dual.sweep
+
+    def start(self, point: Float[Tensor, "D S V"]) -> tuple[Prices, ...]:
+        """The prices of explicit multipliers."""
+        found = []
+        for k, at in enumerate(self.dual.views(point)):
+            kinks, layer = self.sweep.kinks[k], self.sweep.net.layers[k]
+            prices = big_m_prices(layer, kinks, at)
+            for cuts, beta in zip(self.dual.cuts, at.cuts, strict=True):
+                cut = cuts[k]
+                if cut is not None:
+                    free = beta * kinks.ambiguous
+                    parts = [part for _, part in cut.transpose(free)]
+                    offset = (free * cut.offset).sum(dim=-1)
+                    none = torch.zeros_like(free), torch.zeros_like(offset)
+                    prices = prices.plus(Prices(none[0], free, tuple(parts), offset, free * cut.zc, none[1]))
+            found.append(prices)
+        return tuple(found)
+
+    def answer(self, prices: Sequence[Prices], blends: int) -> Answer:
+        """Minimise over the boxes, after `blends` roundings of the prices.
+
+        The prices may be those of regions that contain these: then some kinks may have become stable.  Their cuts
+        stay valid, with x = x_hat and z = 1 where a neuron passes, and x = z = 0 where it blocks.
+        """
+        sweep, objective = self.sweep, self.dual.objective
+        mu = objective.coefficients.expand(sweep.region.count, -1, -1)
+        lam: list[Tensor | None] = [objective.inputs, *[None] * (sweep.layer - 1)]
+        f: list[Tensor] = [mu] * (sweep.layer - 1)
+        total = Total.of(objective, sweep.region)
+        for k in range(sweep.layer, 0, -1):
+            layer = sweep.net.layers[k - 1]
+            if k < sweep.layer:
+                coefficients, lam[k] = lam[k], None
+                if coefficients is None:
+                    coefficients = mu.new_zeros(sweep.region.count, objective.count, layer.size)
+                mu, f[k - 1] = self._eliminate(k, coefficients, prices[k - 1], total, blends)
+                for (source, _), part in zip(layer.terms, prices[k - 1].spread, strict=True):
+                    known = lam[source]
+                    lam[source] = -part if known is None else known - part
+            sweep.through(k, mu, lam, total)
+        trace = sweep.at_input(lam[0], total, ())
+        x = tuple(torch.where(c < 0, kinks.u_hat, 0.0) for c, kinks in zip(f, sweep.kinks, strict=True))
+        z = tuple((p.g > 0).to(p.g.dtype) for p in prices)
+        lam0 = torch.zeros_like(trace.x0) if lam[0] is None else lam[0].expand_as(trace.x0)
+        return Answer(trace.lower, Primal(trace.x0, x, z), lam0, tuple(f))
+
+    def _eliminate(self, k: int, lam: Tensor, at: Prices, total: Total, blends: int) -> tuple[Tensor, Tensor]:
+        kinks = self.sweep.kinks[k - 1]
+        lam_kinks = lam.index_select(-1, kinks.index)
+        f = lam_kinks - at.alpha + at.total
+        value = torch.where(kinks.ambiguous, f.clamp(max=0) * kinks.u_hat - at.g.clamp(min=0), -at.g * kinks.upper)
+        total.value += value.sum(dim=-1) + at.constant
+        if self.sweep.slacks is not None:
+            price = self.sweep.slacks[k - 1][:, kinks.index]
+            weight = lam_kinks.abs() + at.alpha + (4 + blends) * at.total
+            total.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price) + at.error
+        stable = (lam_kinks + at.total) * kinks.upper
+        if kinks.sign is not None:
+            stable = stable - kinks.sign * self.splits[k - 1]
+        mu_kinks = torch.where(kinks.ambiguous, at.alpha, stable)
+        return (lam * kinks.passing).index_copy_(-1, kinks.index, mu_kinks), f
+
+    def settled(self, prices: tuple[Prices, ...], blends: int) -> tuple[Prices, ...]:
+        """The prices with what `blends` roundings may have cost them in `error`.
+
+        Smaller regions have smaller slacks, but roundings have happened with the numbers of these.
+        """
+        if self.sweep.slacks is None:
+            return prices
+        found = []
+        for at, kinks, slack in zip(prices, self.sweep.kinks, self.sweep.slacks, strict=False):
+            cost = dot((4 + blends) * at.total, slack[:, kinks.index])
+            found.append(replace(at, error=round_up(at.error + cost, MARGIN)))
+        return tuple(found)
+
+    def complete(self, primal: Primal) -> tuple[list[Tensor], list[Tensor]]:
+        """x[j] of all sources, passing neurons computed from the others, and x_hat at the kinks."""
+        values, x_hats = [primal.x0], []
+        for k, kinks in enumerate(self.sweep.kinks):
+            x_hat = self.sweep.net.layers[k].forward(values)
+            at_kinks = x_hat.index_select(-1, kinks.index)
+            x = torch.where(kinks.ambiguous, primal.x[k], at_kinks * kinks.upper)
+            values.append((x_hat * kinks.passing).index_copy_(-1, kinks.index, x))
+            x_hats.append(at_kinks)
+        return values, x_hats
+
+    def reply(self, primal: Primal, caps: Sequence[Caps], with_cuts: bool) -> tuple[Prices, ...]:
+        """The prices that are worst for a primal point: [SCB] eq:alphak-condg and eq:betak-condg."""
+        values, x_hats = self.complete(primal)
+        found = []
+        for k, (kinks, x_hat) in enumerate(zip(self.sweep.kinks, x_hats, strict=True)):
+            x, z, layer = primal.x[k], primal.z[k], self.sweep.net.layers[k]
+            alpha = caps[k].alpha * (x_hat >= x) * kinks.ambiguous
+            beta = caps[k].beta * kinks.ambiguous
+            gain0 = x - kinks.u_hat * z
+            gain1 = x - x_hat + kinks.l_hat * (1 - z)
+            best = torch.maximum(gain0, gain1)
+            rows = self.rows[k] if with_cuts else None
+            cut = None
+            if rows is not None:
+                cut = rows.excess(values, z)
+                gain_cut = x - z * (rows.bias + rows.w_u.sum(dim=-1)) + cut.clamp(min=0).sum(dim=-1)
+                use_cut = (gain_cut > best) & (gain_cut >= 0)
+                best = torch.maximum(best, gain_cut)
+            use0 = (gain0 == best) & (best >= 0)
+            use1 = (gain1 == best) & (best >= 0) & ~use0
+            at = Multipliers(alpha, beta * use0, beta * use1, torch.zeros_like(x), ())
+            prices = big_m_prices(layer, kinks, at)
+            if rows is not None and cut is not None:
+                prices = prices.plus(_cut_prices(rows, cut >= 0, beta * use_cut))
+            found.append(prices)
+        return tuple(found)
+
+
+def big_m_prices(layer: Affine, kinks: Kinks, at: Multipliers) -> Prices:
+    """The statistics of alpha, beta0 and beta1: cuts with empty and full masks, sharpened by l_hat and u_hat."""
+    beta0, beta1 = at.beta0 * kinks.ambiguous, at.beta1 * kinks.ambiguous
+    full = beta1.new_zeros(*beta1.shape[:-1], layer.size).index_copy_(-1, kinks.index, beta1)
+    constant = (beta1 * (kinks.l_hat - layer.bias[kinks.index])).sum(dim=-1)
+    return Prices(
+        at.alpha * kinks.ambiguous,
+        beta0 + beta1,
+        tuple(term.transpose(full) for _, term in layer.terms),
+        constant,
+        beta0 * kinks.u_hat + beta1 * kinks.l_hat,
+        torch.zeros_like(constant),
+    )
+
+
+def _cut_prices(rows: RowGeometry, mask: Tensor, beta: Float[Tensor, "D S a"]) -> Prices:
+    """The statistics of one cut per kink."""
+    kept = (mask * rows.w_l).sum(dim=-1)
+    zc = rows.bias + kept + (~mask * rows.w_u).sum(dim=-1)
+    spread = [part for _, part in rows.spread(mask * rows.weights * beta.unsqueeze(-1))]
+    constant = (beta * kept).sum(dim=-1)
+    return Prices(torch.zeros_like(beta), beta, tuple(spread), constant, beta * zc, torch.zeros_like(constant))

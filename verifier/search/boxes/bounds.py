@@ -1,0 +1,155 @@
+"""Bounds of boxes: a zonotope for the neurons, an ascent over slopes, and one rigorous sweep for the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from verifier.bounding.core.base import Region, widest
+from verifier.bounding.core.closing import closes
+from verifier.bounding.core.rounding import layer_slack
+from verifier.bounding.relaxation.zonotope import Form, Zonotopes, propagate
+from verifier.bounding.solvers.conjunction import Conjunction
+from verifier.branching.input_split import axis_gains
+from verifier.network.network import Network
+from verifier.search.boxes.boxes import BoxDomains
+from verifier.search.boxes.clip import clipped, hull
+from verifier.search.boxes.planes import Planes, planes_below
+from verifier.search.boxes.slopes import Choice, Kinked, Sweeps, climb
+from verifier.search.boxes.table import Table
+from verifier.search.boxes.weights import best_weights
+from verifier.shapes import Bool, Float, Int, Tensor
+
+SINGLE, DOUBLE = 0, 1
+"""Tiers: the precision of the zonotope.  The sweep that closes boxes is always made in float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class BoxBounds:
+    """What is known of a batch of boxes.
+
+    `closed` marks the clauses that hold no point of their box, `lower` is the bound of each clause, -inf where it was
+    not asked for; `some` says whether clipping left anything, `low` and `high` what it left; `corner` is where the
+    worst plane is least; `doubt` is what rounding in the zonotope may have cost the worst clause.
+    """
+
+    lower: Float[Tensor, "D C"]
+    closed: Bool[Tensor, "D C"]
+    some: Bool[Tensor, " D"]
+    low: Float[Tensor, "D n0"]
+    high: Float[Tensor, "D n0"]
+    corner: Float[Tensor, "D n0"]
+    gains: Float[Tensor, "D n0"]
+    kinks: Int[Tensor, " D"]
+    doubt: Float[Tensor, " D"]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """A pending clause of a box: all that belongs to the pairs has one row for each; `box` says which box it is."""
+
+    net: Network
+    boxes: BoxDomains
+    found: Zonotopes
+    rows: Conjunction
+    box: Int[Tensor, " P"]
+
+    def choice(self, effort: Effort) -> Choice:
+        """Good slopes and weights, found in the precision of the zonotope."""
+        dtype, box = self.found.output.centre.dtype, self.box
+        rows = self.rows.to(dtype)
+        inputs = Form.of_box(self.boxes.low, self.boxes.high, dtype)
+        weights = best_weights(rows, (inputs, self.found.output), box, effort.weights)
+        groups = tuple(
+            Kinked.of(low[box], high[box]) for low, high in zip(self.found.l_hat, self.found.u_hat, strict=True)
+        )
+        low, high = self.boxes.low[box].to(dtype), self.boxes.high[box].to(dtype)
+        return climb(Sweeps(self.net, low, high, groups, rows), weights, effort.slopes)
+
+    def best(self, planes: Planes) -> Float[Tensor, " P"]:
+        """The bound of each pair: that of the combination or of a single row; padding does not count."""
+        combined, alone = planes.lower[:, 0], planes.lower[:, 1:]
+        if not alone.shape[1]:
+            return combined
+        return torch.maximum(combined, alone.masked_fill(~self.rows.present, -torch.inf).amax(dim=1))
+
+    def region(self) -> Region:
+        """The boxes and their bounds in float64."""
+        l_hat = tuple(low[self.box].to(torch.float64) for low in self.found.l_hat)
+        u_hat = tuple(high[self.box].to(torch.float64) for high in self.found.u_hat)
+        return Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Steps of the ascents over the weights of rows and over slopes."""
+
+    weights: int = 10
+    slopes: int = 6
+
+
+@dataclass(frozen=True, eq=False)
+class BoxBounder:
+    """Bounds every pending clause of a batch of boxes.
+
+    requires:   `net` in float64, `single` the same in float32
+    guarantees: `lower`, `low` and `high` include all rounding errors, in both tiers
+    """
+
+    net: Network
+    single: Network
+    table: Table
+    effort: Effort
+
+    def bound(self, boxes: BoxDomains) -> BoxBounds:
+        """Require: all boxes have the same tier and something pending."""
+        net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
+        found = propagate(net, boxes.low, boxes.high)
+        box, clause = torch.nonzero(boxes.pending, as_tuple=True)
+        pairs = Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box)
+        planes = self._planes(pairs, pairs.choice(self.effort))
+        best = pairs.best(planes)
+        lower = torch.full(boxes.pending.shape, -torch.inf, dtype=best.dtype, device=best.device)
+        lower[box, clause] = best
+        place = torch.zeros_like(boxes.pending, dtype=torch.long)
+        place[box, clause] = torch.arange(len(box), device=box.device)
+        least = torch.where(boxes.pending, lower, torch.inf).argmin(dim=1, keepdim=True)
+        worst = place.gather(1, least).squeeze(1)
+        (low, high), some = _clipped(boxes, planes, box, ~closes(best))
+        slope = planes.slope[worst, 0]
+        lam = [None if c is None else c[worst, 0] for c in planes.coefficients]
+        return BoxBounds(
+            lower,
+            closes(lower),
+            some,
+            low,
+            high,
+            torch.where(slope >= 0, boxes.low, boxes.high),
+            axis_gains(found, lam, slope.abs() * (boxes.high - boxes.low)),
+            found.ambiguous,
+            (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
+        )
+
+    def _planes(self, pairs: Pairs, choice: Choice) -> Planes:
+        """A plane below the best combination of each pair's rows and, if there are several rows, below each of them."""
+        rows, dtype = pairs.rows, torch.float64
+        weights, slopes = choice.weights.to(dtype).unsqueeze(1), [s.to(dtype).unsqueeze(1) for s in choice.slopes]
+        count = rows.c.shape[1]
+        if count > 1:
+            each = torch.eye(count, dtype=dtype, device=weights.device).expand(len(weights), -1, -1)
+            weights = torch.cat([weights, each * rows.present.unsqueeze(1)], dim=1)
+        region = pairs.region()
+        layers = len(self.net.layers)
+        slack = layer_slack(self.net.output, region, widest(self.net, layers) + layers)
+        error = rows.rounding(weights, region, slack)
+        return planes_below(self.net, region, rows.combined(layers, weights), slopes, error)
+
+
+def _clipped(
+    boxes: BoxDomains, planes: Planes, box: Int[Tensor, " P"], pending: Bool[Tensor, " P"]
+) -> tuple[tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]], Bool[Tensor, " D"]]:
+    """What the planes of pending pairs leave of their boxes, and whether they leave anything."""
+    kept = torch.nonzero(pending).flatten()
+    parts = clipped((boxes.low[box[kept]], boxes.high[box[kept]]), planes.slope[kept], planes.offset[kept])
+    return hull((boxes.low, boxes.high), parts, box[kept])

@@ -1,0 +1,138 @@
+"""Domains without an ambiguous neuron: the network is affine there, and one linear program decides them.
+
+HiGHS only proposes.  Its multipliers close the leaf if their rigorous float64 evaluation is positive; its point is a
+candidate counterexample.  If neither holds the leaf is doubtful, and the whole answer is `unknown`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from verifier.bounding.core.base import Region, Until
+from verifier.bounding.core.closing import closes
+from verifier.bounding.lp.program import Floats, Program, Rows
+from verifier.bounding.lp.solver import Solution, Solver
+from verifier.bounding.solvers.conjunction import ConjunctionDual
+from verifier.search.propagated_tier import PropagatedEvidence
+from verifier.search.signs.root import Batch
+from verifier.shapes import Float, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """The outcome of one leaf: a rigorous lower bound, and a point of the box if the program has one."""
+
+    lower: float
+    x0: Tensor | None
+    point: Float[Tensor, "1 1 V"] | None  # the variables that give the bound; None if the program gave none
+
+    @property
+    def closed(self) -> bool:
+        """Whether the leaf holds no counterexample."""
+        return self.point is not None and bool(closes(torch.tensor(self.lower, dtype=torch.float64)))
+
+    def evidence(self) -> PropagatedEvidence:
+        """What closes the leaf.  Require: it is closed."""
+        assert self.point is not None
+        return PropagatedEvidence(self.point, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Affine:
+    """An affine function of the input: matrix x + offset, row by row."""
+
+    matrix: Floats
+    offset: Floats
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.matrix).all() and np.isfinite(self.offset).all())
+
+
+def solve_leaf(leaf: Batch, until: Until) -> Leaf:
+    """Minimise the largest row of the clause over the box and the signs of the kinks.
+
+    Require: a single domain without ambiguous kinks.
+    """
+    region = leaf.region()
+    hidden, rows = _affine_pieces(leaf, region)
+    if not (hidden.finite and rows.finite):
+        return Leaf(-float("inf"), None, None)
+    program, sides = _program(leaf, region, hidden, rows)
+    cost = np.zeros(program.width)
+    cost[-1] = 1.0
+    found = Solver(program).solve(cost, until)
+    lower, point = _certify(leaf, found, sides)
+    x0 = None if found.point is None else torch.from_numpy(found.point[:-1])
+    return Leaf(lower, x0, point)
+
+
+def _affine_pieces(leaf: Batch, region: Region) -> tuple[_Affine, _Affine]:
+    """x_hat at all kinks, and the rows of the clause, as functions of the input on this domain."""
+    root, n0 = leaf.root, leaf.root.net.n_in
+    units = torch.cat([region.lower.new_zeros(1, n0), torch.eye(n0, dtype=torch.float64, device=root.device)])
+    values: list[Tensor | None] = [units]
+    hidden = [units[:, :0]]
+    for k, group in enumerate(root.net.groups):
+        x_hat = group.forward(values).expand(n0 + 1, -1)
+        hidden.append(x_hat[:, root.indices[k]])
+        values.append(x_hat * (region.l_hat[k] >= 0))
+    y = root.net.output.forward(values).expand(n0 + 1, -1)
+    table = leaf.rows(torch.float64)
+    kept = table.present[0]
+    g = y @ table.A[0][kept].T - table.c[0][kept]
+    if table.B is not None:
+        g = g + units @ table.B[0][kept].T
+    return _difference(torch.cat(hidden, dim=1)), _difference(g)
+
+
+def _difference(at_units: Tensor) -> _Affine:
+    matrix = (at_units[1:] - at_units[:1]).T
+    return _Affine(matrix.cpu().numpy(), at_units[0].cpu().numpy())
+
+
+def _program(leaf: Batch, region: Region, hidden: _Affine, rows: _Affine) -> tuple[Program, Floats]:
+    """Variables: the input, then t; rows: sign constraints, then g <= t.  Also the sign of each constraint."""
+    imposed = leaf.signs[0].cpu().numpy()
+    fixed = np.flatnonzero(imposed)
+    sides: Floats = imposed[fixed].astype(np.float64)
+    low, high = region.lower[0].cpu().numpy(), region.upper[0].cpu().numpy()
+    matrix = np.concatenate([hidden.matrix[fixed] * sides[:, None], -rows.matrix])
+    with_t = np.concatenate(
+        [matrix, np.concatenate([np.zeros(len(fixed)), np.ones(len(rows.offset))])[:, None]], axis=1
+    )
+    right = np.concatenate([-hidden.offset[fixed] * sides, rows.offset])
+    size = np.abs(rows.matrix) @ np.maximum(np.abs(low), np.abs(high)) + np.abs(rows.offset)
+    reach = 2.0 * float(size.max()) + 1.0  # no row can be further from zero, so the box of t cuts nothing off
+    entries = np.nonzero(with_t)
+    collected = Rows.collect((entries[0], entries[1], with_t[entries]), right, np.full(len(right), np.inf))
+    return Program(np.append(low, -reach), np.append(high, reach), collected), sides
+
+
+def _certify(leaf: Batch, found: Solution, sides: Floats) -> tuple[float, Tensor | None]:
+    """The rigorous bound that the program's multipliers prove, and the variables of the dual function that give it."""
+    if found.multipliers is None:
+        return -float("inf"), None
+    y = np.maximum(found.multipliers, 0.0)
+    root = leaf.root
+    dual = ConjunctionDual.of(leaf.sweep(torch.float64), leaf.rows(torch.float64))
+    point = dual.start()
+    fixed = torch.nonzero(leaf.signs[0]).flatten()
+    splits = torch.from_numpy(y[: len(sides)]).to(root.device)
+    weights = torch.from_numpy(y[len(sides) :]).to(root.device)
+    total = float(weights.sum())
+    if total > 0:
+        kept = dual.rows.present[0]
+        point[0, 0, dual.plain :][kept] = weights / total
+        splits = splits / total
+    best = -float("inf")
+    # The bound of an infeasible program grows with the length of its ray; rounding errors do so too.
+    for scale in (1.0,) if total > 0 and np.isfinite(found.lower) else (1e3, 1.0, 1e6, 1e9):
+        point[0, 0, root.kinks : dual.plain].index_copy_(0, fixed, scale * splits)
+        best = max(best, float(dual.evaluate(point).lower))
+        if bool(closes(torch.tensor(best, dtype=torch.float64))):
+            break
+    return best, point

@@ -1,0 +1,207 @@
+"""What all domains of a problem share: the network, the boxes with their bounds, the rows of the clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from verifier.bounding.core.base import Region, widest
+from verifier.bounding.core.rounding import layer_slack
+from verifier.bounding.core.sweep import Kinks, Sweep
+from verifier.bounding.solvers.conjunction import Conjunction
+from verifier.network.network import Network
+from verifier.property.canonical import Problem
+from verifier.search.signs.implied import implied_signs
+from verifier.shapes import Float, Int, Int8, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Root:
+    """Input boxes with rigorous bounds in float64, their kinks fixed for the whole tree.
+
+    A clause lies on one of the boxes; `rows` has one entry per clause, `numbers` gives their numbers in the property,
+    `known` lower bounds of their largest rows.  A domain is a clause and a sign for each kink: +1 passing, -1 blocking,
+    0 open; kinks are counted through all groups, and are those neurons that are ambiguous on some box.
+    """
+
+    net: Network
+    single: Network  # the same in float32
+    region: Region
+    rough: Region  # the same in float32
+    box: Int[Tensor, " C"]
+    numbers: Int[Tensor, " C"]
+    rows: Conjunction
+    slacks: tuple[Float[Tensor, "N _"], ...]
+    known: Float[Tensor, " C"]
+    implied: Int8[Tensor, "C A"]  # signs that hold wherever the clause does
+
+    @classmethod
+    def of(cls, problem: Problem, regions: Sequence[Region], clauses: Sequence[Sequence[int]]) -> Root:
+        """Require: each region holds the bounds of one box (D = 1), and those clauses lie on it."""
+        region = _stacked(regions)
+        net = problem.network
+        kinks = tuple(Kinks.of(region, k).index for k in range(1, len(net.layers)))
+        length = widest(net, len(net.layers)) + len(net.layers)
+        slacks = tuple(layer_slack(layer, region, length) for layer in net.layers)
+        region = replace(region, kinks=kinks)
+        numbers = [number for some in clauses for number in some]
+        box = [i for i, some in enumerate(clauses) for _ in some]
+        like = region.lower
+        return cls(
+            net,
+            net.to(dtype=torch.float32),
+            region,
+            region.to(torch.float32),
+            torch.tensor(box, device=like.device),
+            torch.tensor(numbers, device=like.device),
+            _table(problem, numbers),
+            slacks,
+            like.new_full((len(numbers),), -torch.inf),
+            implied_signs(problem, numbers, kinks),
+        )
+
+    def knowing(self, lower: Float[Tensor, " clauses"]) -> Root:
+        """The same with bounds of all clauses of the property."""
+        return replace(self, known=lower.to(self.device)[self.numbers])
+
+    @property
+    def device(self) -> torch.device:
+        return self.region.lower.device
+
+    @property
+    def clauses(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def layer(self) -> int:
+        """The number of the output's layer."""
+        return len(self.net.layers)
+
+    @property
+    def indices(self) -> tuple[Int[Tensor, " _"], ...]:
+        """The kinks of every group."""
+        assert self.region.kinks is not None
+        return self.region.kinks
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(index) for index in self.indices]
+
+    @property
+    def kinks(self) -> int:
+        return sum(self.sizes)
+
+    def place(self, kink: int) -> tuple[int, int]:
+        """The group (from 1) and the neuron of a kink."""
+        for k, size in enumerate(self.sizes):
+            if kink < size:
+                return k + 1, int(self.indices[k][kink])
+            kink -= size
+        raise IndexError(kink)
+
+    def bounds(self) -> tuple[Float[Tensor, "N A"], Float[Tensor, "N A"]]:
+        """l_hat and u_hat of all kinks on each box."""
+        none = self.region.lower[:, :0]
+        lows = (low[:, index] for low, index in zip(self.region.l_hat, self.indices, strict=True))
+        highs = (high[:, index] for high, index in zip(self.region.u_hat, self.indices, strict=True))
+        return torch.cat([none, *lows], dim=1), torch.cat([none, *highs], dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Domains as a bounding method sees them.
+
+    `bounds`, if given, are l_hat and u_hat of the kinks that were computed for these domains, side by side.
+    `masks` is the row of cuts that each domain has inherited, for methods that keep some.
+    """
+
+    root: Root
+    clause: Int[Tensor, " D"]
+    signs: Int8[Tensor, "D A"]
+    masks: Int[Tensor, " D"]
+    bounds: Float[Tensor, "D B"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.clause)
+
+    @classmethod
+    def whole(cls, root: Root) -> Batch:
+        """Every clause on its whole box, with the signs that it implies."""
+        clause = torch.arange(root.clauses, device=root.device)
+        return cls(root, clause, root.implied, clause)
+
+    def select(self, rows: Tensor | slice) -> Batch:
+        bounds = None if self.bounds is None else self.bounds[rows]
+        return Batch(self.root, self.clause[rows], self.signs[rows], self.masks[rows], bounds)
+
+    def cut(self) -> tuple[Float[Tensor, "D A"], Float[Tensor, "D A"]]:
+        """l_hat and u_hat of the kinks in float64, cut by the signs.  Where they cross, the domain is empty."""
+        low, high = (side[self.root.box[self.clause]] for side in self.root.bounds())
+        if self.bounds is not None:
+            mine = self.bounds.to(low.dtype).chunk(2, dim=1)
+            low, high = torch.maximum(low, mine[0]), torch.minimum(high, mine[1])
+        low = torch.where(self.signs > 0, low.clamp(min=0), low)
+        return low, torch.where(self.signs < 0, high.clamp(max=0), high)
+
+    def region(self, dtype: torch.dtype = torch.float64) -> Region:
+        """The region of each domain: its box's bounds, cut by the signs and by its own bounds."""
+        base = self.root.region if dtype is torch.float64 else self.root.rough
+        region = base.select(self.root.box[self.clause])
+        cut = [side.to(dtype) for side in self.cut()]
+        lows, highs, splits = [], [], []
+        parts = zip(*(x.split(self.root.sizes, dim=1) for x in (*cut, self.signs)), strict=True)
+        for k, (low, high, sign) in enumerate(parts):
+            index = self.root.indices[k]
+            lows.append(region.l_hat[k].index_copy(1, index, low))
+            highs.append(region.u_hat[k].index_copy(1, index, high))
+            splits.append(torch.zeros_like(region.l_hat[k], dtype=torch.int8).index_copy_(1, index, sign))
+        return replace(region, l_hat=tuple(lows), u_hat=tuple(highs), splits=tuple(splits))
+
+    def sweep(self, dtype: torch.dtype = torch.float32) -> Sweep:
+        """Sweeps from the output over the domains; in float64 with the price of rounding."""
+        if dtype is not torch.float64:
+            return Sweep.prepare(self.root.single, self.region(dtype), self.root.layer)
+        slacks = tuple(slack[self.root.box[self.clause]] for slack in self.root.slacks)
+        return Sweep.prepare(self.root.net, self.region(), self.root.layer, slacks)
+
+    def rows(self, dtype: torch.dtype = torch.float32) -> Conjunction:
+        """The rows of each domain's clause."""
+        return self.root.rows.select(self.clause).to(dtype)
+
+    def ambiguous(self) -> Tensor:
+        """Which kinks may still be split.
+
+        Decided by the signs and the float64 bounds: in float32 a tiny ambiguous neuron can look stable.
+        """
+        low, high = self.cut()
+        return (self.signs == 0) & (low < 0) & (high > 0)
+
+
+def _stacked(regions: Sequence[Region]) -> Region:
+    """The boxes of several regions as one."""
+    if len(regions) == 1:
+        return regions[0]
+    return Region(
+        torch.cat([r.lower for r in regions]),
+        torch.cat([r.upper for r in regions]),
+        tuple(torch.cat(sides) for sides in zip(*(r.l_hat for r in regions), strict=True)),
+        tuple(torch.cat(sides) for sides in zip(*(r.u_hat for r in regions), strict=True)),
+    )
+
+
+def _table(problem: Problem, clauses: Sequence[int]) -> Conjunction:
+    """The rows of the clauses, padded to the longest."""
+    most = max(len(problem.rows[k].c) for k in clauses)
+    new, shape = problem.lower.new_zeros, (len(clauses), max(1, most))
+    A, c = new(*shape, problem.network.n_out), new(*shape)
+    B = new(*shape, problem.network.n_in) if any(problem.rows[k].B is not None for k in clauses) else None
+    present = torch.zeros(shape, dtype=torch.bool, device=c.device)
+    for i, k in enumerate(clauses):
+        rows = problem.rows[k]
+        count = max(1, len(rows.c))  # a clause without rows gets 0 <= 0, which no bound can refute
+        A[i, : len(rows.c)], c[i, : len(rows.c)], present[i, :count] = rows.A, rows.c, True
+        if B is not None and rows.B is not None:
+            B[i, : len(rows.c)] = rows.B
+    return Conjunction(A, B, c, present)
