@@ -249,8 +249,8 @@ def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, led
 
 
 def processes(task: Task, problem: Problem) -> int:
-    """How many processes may work on an instance.  A trace is written by one, a GPU is kept busy by one."""
-    if task.trace is not None or problem.lower.device.type != "cpu" or not forkable():
+    """How many processes may work on an instance.  A GPU is kept busy by one."""
+    if problem.lower.device.type != "cpu" or not forkable():
         return 1
     return task.threads or cores()
 
@@ -340,8 +340,9 @@ def load_problem(
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    network = rewrite(faithful_network(model, boxes))
-    problem = canonicalise(network, prop)
+    given = faithful_network(model, boxes)
+    network = rewrite(given)
+    problem = replace(canonicalise(network, prop), merged=given.relus - network.relus)
     if len(prop.boxes):
         check_against(model, network, boxes, task.seed)
     return problem, model
