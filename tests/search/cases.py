@@ -105,8 +105,8 @@ def random_case(family: str, seed: int, counts: Sequence[int], mixed: bool = Fal
 
     The last row of a mixed clause with several rows does not look at the output at all.
     """
-    net, rng = FAMILIES[family](seed), np.random.default_rng(seed)
-    radius = {"dense": 1.6, "conv": 0.28, "residual": 0.6}[family]
+    net, rng = (networks.FAMILIES | FAMILIES)[family](seed), np.random.default_rng(seed)
+    radius = {"dense": 1.6, "conv": 0.28, "residual": 0.6, "unread": 0.6}[family]
     lower, upper = (side.numpy() for side in networks.box(net, seed, radius, boxes))
     claims = []
     for k, m in enumerate(counts):

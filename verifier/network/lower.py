@@ -131,8 +131,8 @@ def _announced(lowering: Lowering, module: nn.Module, labels: Labels) -> Iterato
 
 
 def precision(module: nn.Module) -> torch.dtype:
-    """The type of a module's activations: that of its first parameter or buffer."""
+    """The type of a module's activations: that of its first parameter or buffer, or else torch's default type."""
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.is_floating_point():
             return tensor.dtype
-    return torch.float32
+    return torch.float64 if torch.get_default_dtype() is torch.float64 else torch.float32
