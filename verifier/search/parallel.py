@@ -55,8 +55,8 @@ class Message:
     notes: Sequence[Note] = ()
 
 
-class Forks:
-    """The forks of one process, and what they have found; `keep` gets their notes."""
+class ForkedParts:
+    """The parts of a tree that forks of this process search, and what they have found; `keep` gets their notes."""
 
     def __init__(self, cores: Cores, keep: Callable[[Sequence[Note]], None]) -> None:
         self._cores, self._keep = cores, keep
@@ -119,7 +119,7 @@ class SharedSearch(Search):
         """The limits are those of all processes together, and the tree has none of its own."""
         self._tree, self._limits, self._cores = tree, limits, cores
         self._journal = tree.space.journal
-        self._forks = Forks(cores, self._journal.receive)
+        self._forks = ForkedParts(cores, self._journal.receive)
         self.progress = tree.progress
         self.outcome = None
 

@@ -15,7 +15,7 @@ import torch
 from verifier.bounding.core.base import Until
 from verifier.bounding.relaxation.zonotope import fits_single
 from verifier.clock import Stopwatch
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Effort
