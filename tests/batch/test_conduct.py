@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from batch.fakes import decide, instance
-
 from verifier.batch.conduct import Plan, conduct
+
 from verifier.batch.engine import Engine, Observer, Run
 from verifier.batch.instances import Instance
 from verifier.batch.judge import Demands, Require
@@ -19,7 +19,7 @@ from verifier.batch.records import Reply, Terms
 from verifier.batch.store import opened
 from verifier.batch.worker import Desk
 from verifier.errors import InputError, VerifierError
-from verifier.result.ledger import Ledger
+from verifier.result.status import Status
 
 
 class Here(Engine):
@@ -33,7 +33,7 @@ class Here(Engine):
         for asked in instances:
             self.asked.append(asked.vnnlib)
             job = terms.job(asked)
-            yield asked, Reply(decide(job, Ledger(job.setting)).as_json().encode(), 1.0)
+            yield asked, Reply(decide(job, Status(job.setting)).as_json().encode(), 1.0)
         if self.failure is not None:
             raise self.failure
 
@@ -95,7 +95,7 @@ def test_a_deadline_that_comes_after_the_answer_is_too_late(tmp_path: Path, monk
     desk = Desk(replies)
     job = Terms().job(instance(tmp_path, "unsat"))
     desk.answer(job, decide)
-    desk._overdue(Ledger(job.setting))
+    desk._overdue(Status(job.setting))
     assert ends == []
     (line,) = replies.getvalue().splitlines()
     assert json.loads(line)["result"]["verdict"] == "unsat"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from speed import PATIENCE, soon
-
 from verifier.cli.tables import MOST, table_lines
+
 from verifier.report import curves
 from verifier.result.lower_bounds import LowerBounds, RowBound
 from verifier.result.verdict import Reason

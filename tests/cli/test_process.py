@@ -22,9 +22,9 @@ STUCK = """
 import ctypes, sys, time, types
 from verifier.__main__ import main
 libc = ctypes.CDLL(None)
-def stuck(task, ledger):
-    with ledger.phase("root"):
-        ledger.lower_bound = -2.5
+def stuck(task, status):
+    with status.phase("root"):
+        status.lower_bound = -2.5
         print("stuck", file=sys.stderr, flush=True)
         while True:
             libc.usleep(60_000_000)  # no Python instruction is reached in here
@@ -92,14 +92,14 @@ def test_a_signal_ends_with_what_is_known(tiny: Any, tmp_path: Path, script: str
 FOUND = """
 import sys, time, types
 from verifier.__main__ import main
-def decide(task, ledger):
+def decide(task, status):
     import numpy as np
     from verifier.result import counterexample
     from verifier.result.verdict import Verdict
     time.sleep(0.5)  # a reader that goes away has gone
     x, y = np.zeros(2, np.float32), np.zeros(1, np.float32)
     witness = counterexample.Counterexample(x, y, 0, token=counterexample._REPLAYED)
-    return ledger.conclude(Verdict.SAT, counterexample=witness)
+    return status.conclude(Verdict.SAT, counterexample=witness)
 fake = types.ModuleType("verifier.run")
 fake.decide, fake.Task, fake.from_files = decide, lambda *a: None, lambda *a: None
 sys.modules["verifier.run"] = sys.modules["verifier"].run = fake

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from verifier.defaults import default_dtype, own_defaults
 from verifier.errors import InputError, VerifierError
 from verifier.network.lower import lower, precision
 from verifier.network.lowering import Reading
@@ -22,6 +21,7 @@ from verifier.network.module_kinds import require_readable
 from verifier.network.module_state import changed, module_state
 from verifier.network.network import Network
 from verifier.network.whereabouts import place_of
+from verifier.precision import default_dtype, own_defaults
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
