@@ -28,9 +28,9 @@ def stuck(task, status):
         print("stuck", file=sys.stderr, flush=True)
         while True:
             libc.usleep(60_000_000)  # no Python instruction is reached in here
-fake = types.ModuleType("verifier.run")
-fake.decide, fake.Task, fake.from_files = stuck, lambda *a: None, lambda *a: None
-sys.modules["verifier.run"] = sys.modules["verifier"].run = fake
+fake = types.ModuleType("verifier.pipeline")
+fake.decide, fake.Task = stuck, lambda *a: None
+sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
 main()
 """
 PATIENT = STUCK.replace("libc.usleep(60_000_000)", "time.sleep(60)")
@@ -100,9 +100,9 @@ def decide(task, status):
     x, y = np.zeros(2, np.float32), np.zeros(1, np.float32)
     witness = counterexample.Counterexample(x, y, 0, token=counterexample._REPLAYED)
     return status.conclude(Verdict.SAT, counterexample=witness)
-fake = types.ModuleType("verifier.run")
-fake.decide, fake.Task, fake.from_files = decide, lambda *a: None, lambda *a: None
-sys.modules["verifier.run"] = sys.modules["verifier"].run = fake
+fake = types.ModuleType("verifier.pipeline")
+fake.decide, fake.Task = decide, lambda *a: None
+sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
 main()
 """
 UNDELIVERED = "error: the answer cannot be written to stdout: "

@@ -11,8 +11,7 @@ import sys
 import termios
 from typing import Any
 
-from verifier.cli.progress import describe
-
+from verifier.cli.session import describe
 from verifier.clock import Clock
 from verifier.result.statistics import Statistics
 from verifier.result.status import Status
@@ -26,9 +25,9 @@ def slow(task, status):
         status.lower_bound = -2.5
         time.sleep(1.5)
     return status.conclude(Verdict.UNKNOWN, Reason.LIMIT)
-fake = types.ModuleType("verifier.run")
-fake.decide, fake.Task, fake.from_files = slow, lambda *a: None, lambda *a: None
-sys.modules["verifier.run"] = sys.modules["verifier"].run = fake
+fake = types.ModuleType("verifier.pipeline")
+fake.decide, fake.Task = slow, lambda *a: None
+sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
 main()
 """
 
