@@ -1,4 +1,4 @@
-"""Incomplete verification on the paper's SGD-trained network: bound and time of each method, for docs/bounding.md.
+"""Incomplete verification on the paper's SGD network: bound and time of each method (docs/measured/bounding.md).
 
     .venv/bin/python scripts/incomplete.py oval_paper --results incomplete.jsonl
     .venv/bin/python scripts/incomplete.py oval_paper --results incomplete.jsonl --table
@@ -37,8 +37,8 @@ from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.big_m import BigM, Start
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.saddle_point import SaddlePoint
+from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Network
-from verifier.network.onnx import load_onnx
 
 NETWORK = "cifar_sgd_8px"
 ROWS = 9
@@ -109,11 +109,11 @@ class Image:
         """Bound consecutive rows in one call: linear programs in float64, all others in float32."""
         method, part = ALL[name], self.objective.part(rows.start, rows.stop)
         begun, heard = time.process_time(), []
-        until = Until(watch=lambda lower: heard.append((lower.clone(), time.process_time())))
+        method = method.watched(lambda lower: heard.append((lower.clone(), time.process_time())))
         if name in PROGRAMS:
-            lower = method.bound(self.net, self.region, part, until).lower
+            lower = method.bound(self.net, self.region, part, Until()).lower
         else:
-            lower = method.bound(self.single, self.region.to(torch.float32), part.to(torch.float32), until).lower
+            lower = method.bound(self.single, self.region.to(torch.float32), part.to(torch.float32), Until()).lower
         found = {name: (lower, time.process_time())}
         found |= {stage: heard[-1 - following] for stage, following in STAGES.get(name, {}).items()}
         return [

@@ -18,16 +18,19 @@ ATTEMPTS = 8
 Found = TypeVar("Found")
 
 
-def soon(run: Callable[[], Found], limit: float) -> tuple[Found, float]:
+def soon(
+    run: Callable[[], Found], limit: float, begun: Callable[[Found], bool] = lambda found: True
+) -> tuple[Found, float]:
     """What a run finds and the seconds it takes, of the first attempt within the limit, else of the last one.
 
-    Other programs may hold up any single run, but hardly each of several; what is always late is late.
+    Other programs may hold up any single run, but hardly each of several; what is always late is late.  An attempt that
+    was held up before it had `begun` does not count either.
     """
     for _ in range(ATTEMPTS):
         began = time.monotonic()
         found = run()
         seconds = time.monotonic() - began
-        if seconds <= limit:
+        if seconds <= limit and begun(found):
             break
     return found, seconds
 

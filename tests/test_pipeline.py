@@ -21,7 +21,7 @@ from verifier.loading import GivenArrays
 from verifier.machine import Machine
 from verifier.pipeline import Pipeline, Task, decide, load_problem
 from verifier.processes import Send, cores, forkable
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.result import Result, Setting
 from verifier.result.status import Status

@@ -20,7 +20,7 @@ from verifier import pipeline
 from verifier.clock import Clock
 from verifier.config import load_config
 from verifier.loading import GivenFiles
-from verifier.network.onnx import load_onnx
+from verifier.network.models.onnx import load_onnx
 from verifier.property.vnnlib import load_property
 from verifier.result.result import Result, Setting
 from verifier.result.status import Status

@@ -14,8 +14,8 @@ from verifier.config import Config, iteration_overrides, load_config
 from verifier.errors import InputError
 from verifier.loading import Loaded, Source, given
 from verifier.machine import Machine
-from verifier.network.checks import check_against, faithful_network
-from verifier.network.reach import beyond, spoiled
+from verifier.network.judge import check_against, faithful_network
+from verifier.network.magnitudes import beyond, spoiled
 from verifier.pipeline import Task, decide
 from verifier.precision import full_precision, own_defaults
 from verifier.property.arrays import Numbers, Unsafe

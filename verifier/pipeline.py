@@ -16,16 +16,16 @@ from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.config import Config, build_intermediate, build_limits, build_policy, build_sharpening
-from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
-from verifier.falsify.presets import quick, thorough
+from verifier.falsify.pgd import quick, thorough
+from verifier.falsify.target import Target
 from verifier.loading import Given, Original
 from verifier.machine import Machine, WithinMemory, torch_threads
-from verifier.network.checks import check_against, faithful_network
+from verifier.network.judge import check_against, faithful_network
 from verifier.network.merge import merged
 from verifier.network.network import Network
-from verifier.processes import Answer, Send
-from verifier.property.canonical import ClauseRows, Problem, canonicalise
+from verifier.processes import Answer, Forks, Send
+from verifier.property.problem import ClauseRows, Problem, canonicalise
 from verifier.result.counterexample import Counterexample
 from verifier.result.result import Result, Setting
 from verifier.result.statistics import PHASES, Statistics
@@ -96,14 +96,14 @@ class Pipeline:
     task: Task
     status: Status
     problem: Problem
-    arena: Arena
+    target: Target
 
     @classmethod
     def of(cls, task: Task, status: Status, problem: Problem, model: Original, device: torch.device) -> Pipeline:
         """The instance on that device; the status knows of the witnesses in reserve from now on."""
-        arena = Arena.of(problem, model, device)
-        status.reserve = arena.reserve
-        return cls(task, status, moved(problem, device), arena)
+        target = Target.of(problem, model, device)
+        status.reserve = target.reserve
+        return cls(task, status, moved(problem, device), target)
 
     @property
     def processes(self) -> int:
@@ -131,7 +131,7 @@ class Pipeline:
         with self.status.phase("attack"), torch_threads(1):
             if not self.task.config.falsify.enabled:
                 return None
-            return FirstOf((self.falsifier, thorough(self.task.seed))).attack(self.arena, self.status.clock)
+            return FirstOf((self.falsifier, thorough(self.task.seed))).attack(self.target, self.status.clock)
 
     def _unproved(self, layer: str) -> Result:
         """What can be said of a network with numbers that no proof can be made with: `sat`, or nothing."""
@@ -168,16 +168,16 @@ class Pipeline:
         options = self.task.config.falsify
         if not options.enabled:
             return None
-        return self.falsifier.attack(self.arena, self._share(options.seconds))
+        return self.falsifier.attack(self.target, self._share(options.seconds))
 
     def refine(self, found: ClauseBounds) -> Counterexample | None:
         """Starts the falsifier at the points where the relaxation is worst."""
         options = self.task.config.falsify
         if not options.enabled or not found.points or self.status.clock.expired():
             return None
-        clauses = torch.tensor(list(found.points), device=self.arena.device)
-        x = torch.stack(list(found.points.values())).to(self.arena.device, self.arena.dtype)
-        return self.falsifier.improve(self.arena, x, clauses, self._share(options.seconds))
+        clauses = torch.tensor(list(found.points), device=self.target.device)
+        x = torch.stack(list(found.points.values())).to(self.target.device, self.target.dtype)
+        return self.falsifier.improve(self.target, x, clauses, self._share(options.seconds))
 
     @property
     def falsifier(self) -> Falsifier:
@@ -191,9 +191,10 @@ class Pipeline:
         """Bounds of all clauses at the root; what is not begun when they are `needless` is left out."""
         options = self.task.config.bounding
         self.status.tier = "linear"
-        until = Until(self.status.clock, needless=needless, processes=self.processes)
+        bounder = ClauseBounder(build_intermediate(options), options.batch)
+        until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
-            found = ClauseBounder(build_intermediate(options), options.batch).bound(self.problem, until, self._worst)
+            found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
         self._worst(found.worst)
         return found
 
@@ -214,7 +215,7 @@ class Pipeline:
                 journal=journal,
                 cores=self.processes,
             )
-            outcome = whole.run(self.problem, found, self.arena, self.status.clock, self._note)
+            outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note)
         self._note(outcome.progress)
         return outcome
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
 from verifier.bounding.clauses import RowsOfBoxes, boxes_together
-from verifier.bounding.core.base import Bounder, Objective, Region, Until, widest
+from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, widest
 from verifier.config import build_bounder, build_intermediate
 from verifier.machine import WithinMemory
 from verifier.pipeline import Task, load_problem, moved
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.lower_bounds import LowerBounds, RowBound
 from verifier.result.status import Status, versions
 from verifier.result.verdict import Reason
@@ -71,7 +71,7 @@ class Survey:
         options = self.task.config.bounding
         intermediate = build_intermediate(options)
         boxes = torch.arange(len(problem.lower), device=problem.lower.device)
-        for some in boxes.split(boxes_together(problem.network, options.batch, until)):
+        for some in boxes.split(boxes_together(problem.network, options.batch)):
             if until.expired():
                 return
             with self.status.phase("intermediate"):
@@ -79,7 +79,7 @@ class Survey:
             table = RowsOfBoxes.of(problem, some)
             for track in self.tracks:
                 self.status.tier = track.method
-                for part in parts(problem, table, region, until):
+                for part in parts(problem, table, region):
                     if until.expired():
                         return
                     with self.status.phase("bounding"):
@@ -120,7 +120,7 @@ class SomeRows:
     row: Int[Tensor, "D s"]
 
 
-def parts(problem: Problem, table: RowsOfBoxes, region: Region, until: Until) -> Iterator[SomeRows]:
+def parts(problem: Problem, table: RowsOfBoxes, region: Region) -> Iterator[SomeRows]:
     """All rows of a table, as many at once as fit into memory."""
     net, objective = problem.network, table.objective
     clause = torch.full((region.count, objective.count), -1)
@@ -128,7 +128,7 @@ def parts(problem: Problem, table: RowsOfBoxes, region: Region, until: Until) ->
     for k, place in table.rows_of.items():
         clause[place] = k
         row[place] = torch.arange(len(problem.rows[k].c))
-    chunk = until.chunk(VECTORS * 8 * widest(net, objective.layer) * region.count)
+    chunk = together(VECTORS * 8 * widest(net, objective.layer) * region.count)
     for start in range(0, objective.count, chunk):
         stop = start + chunk
         yield SomeRows(objective.part(start, stop), clause[:, start:stop], row[:, start:stop])
@@ -150,9 +150,10 @@ class Track:
     def take(self, problem: Problem, region: Region, part: SomeRows, until: Until) -> None:
         """Bound some more rows."""
         begun = time.monotonic()
+        bounder = self.bounder
         if self.curve is not None:
-            until = replace(until, watch=partial(self.curve.hear, part.clause, begun - self.seconds))
-        found = self.bounder.bound(problem.network, region, part.objective, until)
+            bounder = bounder.watched(partial(self.curve.hear, part.clause, begun - self.seconds))
+        found = bounder.bound(problem.network, region, part.objective, until)
         lower = found.lower.to("cpu", torch.float64)
         self.seconds += time.monotonic() - begun
         self.iterations = max(self.iterations, found.iterations)

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def test_the_time_limit_holds_inside_of_a_long_call(tiny: Any, tmp_path: Path, s
     argv = command(
         tiny.net, tiny.sat, "--timeout", 3, "--result", tmp_path / "r", "--json", tmp_path / "j", script=script
     )
-    done, took = soon(lambda: subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE), 4.0)
+    run = partial(subprocess.run, argv, capture_output=True, text=True, timeout=PATIENCE)
+    done, took = soon(run, 4.0, lambda done: "stuck" in done.stderr)
     assert (done.returncode, done.stdout, done.stderr) == (3, "timeout\n", "stuck\n")
     assert 3.0 <= took <= 4.0
     assert (tmp_path / "r").read_text() == "timeout\n"
@@ -98,7 +100,7 @@ def decide(task, status):
     from verifier.result.verdict import Verdict
     time.sleep(0.5)  # a reader that goes away has gone
     x, y = np.zeros(2, np.float32), np.zeros(1, np.float32)
-    witness = counterexample.Counterexample(x, y, 0, token=counterexample._REPLAYED)
+    witness = counterexample.Counterexample(x, y, 0, sharp=True, token=counterexample._REPLAYED)
     return status.conclude(Verdict.SAT, counterexample=witness)
 fake = types.ModuleType("verifier.pipeline")
 fake.decide, fake.Task = decide, lambda *a: None

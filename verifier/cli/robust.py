@@ -16,7 +16,7 @@ from verifier.output import prepare, say_document, write_whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from verifier.network.onnx import OnnxModel
+    from verifier.network.models.onnx import OnnxModel
     from verifier.property.robustness import LocalRobustness
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def property_text(net: str, source: str, label: int, **ball: Any) -> str:
 
     Warns if the network does not give the centre the class `label`: then the property cannot hold.
     """
-    from verifier.network.onnx import load_onnx
+    from verifier.network.models.onnx import load_onnx
     from verifier.property.robustness import LocalRobustness, Scaling
 
     model = load_onnx(net)

@@ -13,8 +13,8 @@ from verifier.errors import UnsupportedOperator
 from verifier.output import say
 
 if TYPE_CHECKING:
+    from verifier.network.models.onnx import OnnxModel
     from verifier.network.network import Network
-    from verifier.network.onnx import OnnxModel
     from verifier.property.property import Property
 
 
@@ -26,7 +26,7 @@ def show(net: str, prop: str | None, **options: Any) -> int:
     """Show layers, operators, input box, clauses, and what is unsupported."""
     start_logging(options["quiet"], options["verbose"])
     Common.of(options)
-    from verifier.network.onnx import load_onnx
+    from verifier.network.models.onnx import load_onnx
     from verifier.property.vnnlib import load_property
 
     lines = network_lines(load_onnx(net))
@@ -38,7 +38,7 @@ def show(net: str, prop: str | None, **options: Any) -> int:
 
 def network_lines(model: OnnxModel) -> list[str]:
     """The network: its file, then its layers or the reason why it has none."""
-    from verifier.network.supported import SUPPORTED
+    from verifier.network.rewrite.graph import SUPPORTED
 
     counts = Counter(node.op_type for node in model.proto.graph.node)
     lines = [

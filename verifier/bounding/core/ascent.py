@@ -15,8 +15,9 @@ import torch
 from torch.nn.functional import pad
 
 from verifier.bounding.core.average import Average, Averaging
-from verifier.bounding.core.base import Until
-from verifier.shapes import Float, Int, Tensor
+from verifier.bounding.core.base import Until, Watch
+from verifier.bounding.core.state import State
+from verifier.shapes import Float, Tensor
 
 LEAVE_BELOW = 0.8
 """The batch is rebuilt once no more than this share of it is open: rebuilding copies what stays."""
@@ -39,18 +40,17 @@ class Steps:
 
 
 EvaluationT = TypeVar("EvaluationT", bound="Evaluation")
-Self = TypeVar("Self", bound="Dual[Any]")
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(State):
     """The dual value at a point, and the primal input that attains it."""
 
     lower: Float[Tensor, "D S"]
     x0: Float[Tensor, "D S n0"]
 
 
-class Dual(ABC, Generic[EvaluationT]):
+class Dual(State, ABC, Generic[EvaluationT]):
     """A concave (or nearly concave) function of the variables, to be maximised over a simple set."""
 
     @abstractmethod
@@ -67,17 +67,13 @@ class Dual(ABC, Generic[EvaluationT]):
     def project(self, point: Float[Tensor, "D S V"]) -> None:
         """Move the point to the feasible set, in place."""
 
-    @abstractmethod
-    def select(self: Self, rows: Int[Tensor, " d"]) -> Self:
-        """The same function for some of the regions."""
-
     def step_scale(self) -> Float[Tensor, "#D #S V"] | float:
         """Factors by which the variables' steps differ."""
         return 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Adam:
+class Adam(State):
     """First and second moments of the supergradient."""
 
     mean: Tensor
@@ -98,10 +94,6 @@ class Adam:
         spread = self.square.div(1 - self.BETA2 ** (t + 1)).sqrt_().add_(self.EPSILON)
         direction = self.mean.div(spread).div_(1 - self.BETA1 ** (t + 1))
         point.add_(direction.mul_(size))
-
-    def select(self, rows: Tensor) -> Adam:
-        """The moments of some regions only."""
-        return Adam(self.mean[rows], self.square[rows])
 
     def widened(self, variables: int) -> Adam:
         """With zero moments for further variables at the end."""
@@ -127,10 +119,15 @@ class Ascent:
     check_every: int = 10  # iterations between looks at the clock and at who is done; a look costs a synchronisation
 
     def run(
-        self, dual: Dual[Any], start: Float[Tensor, "D S V"], until: Until, averaging: Averaging | None = None
+        self,
+        dual: Dual[Any],
+        start: Float[Tensor, "D S V"],
+        until: Until,
+        averaging: Averaging | None = None,
+        watch: Watch | None = None,
     ) -> Best:
         """Maximise from `start`, which is not changed.  Guarantee: never worse than the start."""
-        climb = Climb(dual, start, until)
+        climb = Climb(dual, start, until, watch)
         for t in range(self.iterations):
             if t % self.check_every == 0 and climb.finished():
                 return climb.best(t)
@@ -146,8 +143,10 @@ DualT = TypeVar("DualT", bound=Dual[Any])
 class Climb(Generic[DualT]):
     """An ascent under way: the regions that are still in it (`rows`), and the best points of all."""
 
-    def __init__(self, dual: DualT, start: Float[Tensor, "D S V"], until: Until) -> None:
-        self.dual, self.until = dual, until
+    def __init__(self, dual: DualT, start: Float[Tensor, "D S V"], until: Until, watch: Watch | None = None) -> None:
+        self.dual = dual
+        self.until = until
+        self.watch = watch
         self.point = start.clone()
         self.adam = Adam.start(start)
         self.rows = torch.arange(start.shape[0], device=start.device)
@@ -161,8 +160,8 @@ class Climb(Generic[DualT]):
         improved = at.lower > self._best_lower
         torch.where(improved.unsqueeze(-1), self.point, self._best_point, out=self._best_point)
         torch.maximum(at.lower, self._best_lower, out=self._best_lower)
-        if self.until.watch is not None:
-            self.until.watch(self._best_lower)
+        if self.watch is not None:
+            self.watch(self._best_lower)
         return at
 
     def step(self, at: Evaluation, size: float, t: int, seen: Average | None = None) -> None:
