@@ -167,7 +167,7 @@ def test_several_processes_give_the_same_verdicts(
     module: nn.Module, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr("verifier.search.loop.WORTHWHILE", 1)
-    monkeypatch.setattr("verifier.bounding.hidden.WORTH_A_FORK", -1)
+    monkeypatch.setattr("verifier.bounding.hidden.WORTH_SHARING", -1)
     before = torch.get_num_threads()
     for unsafe, expected in ((SAFE, Verdict.UNSAT), (UNSAFE, Verdict.SAT), (CLOSE, Verdict.UNSAT)):
         for options in ([], ["falsify.enabled=false"]):
