@@ -24,7 +24,7 @@ from verifier.defaults import own_defaults
 from verifier.errors import InputError
 from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
-from verifier.falsify.presets import quick, thorough
+from verifier.falsify.presets import QuickOptions, quick, thorough
 from verifier.loading import Instance, Loader, Model, Source, file_name, loader
 from verifier.machine import machine, one_thread, out_of_memory
 from verifier.network.checks import check_against, faithful_network
@@ -295,7 +295,7 @@ def _refine(task: Task, arena: Arena, found: ClauseBounds, clock: Clock) -> Coun
 
 def _falsifier(task: Task) -> Falsifier:
     options = task.config.falsify
-    return quick(task.seed, options.samples, options.restarts, options.steps, options.effort)
+    return quick(QuickOptions(options.samples, options.restarts, options.steps, options.effort), task.seed)
 
 
 def _bound(task: Task, problem: Problem, ledger: Ledger, needless: Callable[[], bool] | None = None) -> ClauseBounds:
