@@ -16,8 +16,9 @@ from verifier.branching import BRANCHERS
 from verifier.errors import InputError
 from verifier.falsify import ATTACKS
 from verifier.registry import Options, Registry, load_plugin
+from verifier.search import TIERS
 
-REGISTRIES = (BOUNDERS, HIDDEN, BRANCHERS, ATTACKS)
+REGISTRIES = (BOUNDERS, HIDDEN, BRANCHERS, ATTACKS, TIERS)
 
 METHOD = """
 from verifier.registry import AscentOptions, Count, Literal, Options, Registry
@@ -119,7 +120,7 @@ def test_no_name_needs_torch() -> None:
     assert done.stdout == "False\n"
 
 
-_HOMES = {"bounding": "BOUNDERS, HIDDEN", "branching": "BRANCHERS", "falsify": "ATTACKS"}
+_HOMES = {"bounding": "BOUNDERS, HIDDEN", "branching": "BRANCHERS", "falsify": "ATTACKS", "search": "TIERS"}
 
 
 def test_a_plugin_is_a_file_or_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
