@@ -207,7 +207,7 @@ def _peak(width: int, method: str, count: int) -> float:
     region = RootBounds(Intermediate.INTERVAL).region(net, x - 0.01, x + 0.01, Until())
     bounder = _measured(method, count)
     before = _restart_peak()
-    bounder.bound(net, region, Objective(3, torch.ones(1, 1, 1)), Until(memory_bytes=2**40))
+    bounder.bound(net, region, Objective(3, torch.ones(1, 1, 1)), Until())
     return (_status("VmHWM") - before) / 1024
 
 

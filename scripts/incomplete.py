@@ -109,11 +109,11 @@ class Image:
         """Bound consecutive rows in one call: linear programs in float64, all others in float32."""
         method, part = ALL[name], self.objective.part(rows.start, rows.stop)
         begun, heard = time.process_time(), []
-        until = Until(watch=lambda lower: heard.append((lower.clone(), time.process_time())))
+        method = method.watched(lambda lower: heard.append((lower.clone(), time.process_time())))
         if name in PROGRAMS:
-            lower = method.bound(self.net, self.region, part, until).lower
+            lower = method.bound(self.net, self.region, part, Until()).lower
         else:
-            lower = method.bound(self.single, self.region.to(torch.float32), part.to(torch.float32), until).lower
+            lower = method.bound(self.single, self.region.to(torch.float32), part.to(torch.float32), Until()).lower
         found = {name: (lower, time.process_time())}
         found |= {stage: heard[-1 - following] for stage, following in STAGES.get(name, {}).items()}
         return [

@@ -13,7 +13,7 @@ from torch import nn
 
 import verifier
 from verifier.bounding.clauses import ClauseBounder
-from verifier.bounding.core.base import Until
+from verifier.bounding.core.base import Until, together
 from verifier.bounding.hidden import Intermediate, RootBounds
 from verifier.clock import Clock
 from verifier.config import METHODS, load_config
@@ -68,7 +68,8 @@ def test_rows_boxes_and_parts_are_put_in_their_places(
     files: Any, memory: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against bounds of clauses, which take another way; with several boxes, and with several rows per clause."""
-    monkeypatch.setattr("verifier.incomplete.Until", lambda clock: Until(clock, memory))
+    for place in ("verifier.incomplete", "verifier.bounding.clauses", "verifier.bounding.solvers.crown"):
+        monkeypatch.setattr(f"{place}.together", lambda bytes_each, *rest: together(bytes_each, memory))
     options = load_config("auto", [f"bounding.batch={batch}", "bounding.intermediate=interval"])
     for net, prop, sizes in (("digits_fc", "fc_boxes_1447", [1] * 18), ("cart_controller", "cart_cases", [2, 2])):
         network, text = files(net, prop)

@@ -16,7 +16,7 @@ import torch
 from forks import PATIENCE, alive, vanished, watched
 
 from verifier import processes
-from verifier.processes import PIPE_BYTES, Answer, Fork, Send, cores, forkable, spread
+from verifier.processes import PIPE_BYTES, Answer, Fork, Forks, Send, cores, forkable
 
 pytestmark = pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 
@@ -331,7 +331,7 @@ def test_cores_are_those_that_this_process_may_use() -> None:
 def test_elsewhere_than_on_linux_nothing_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with watched() as forks:
-        assert spread(lambda i: i * i, range(5), 3) == [0, 1, 4, 9, 16]
+        assert Forks(3).map(lambda i: i * i, range(5)) == [0, 1, 4, 9, 16]
     assert not forks.pairs
 
 
@@ -343,7 +343,7 @@ def test_shared_work_gives_what_it_gives_alone() -> None:
     for count in range(1, 5):
         for items in range(8):
             with watched() as forks:
-                found = spread(lambda i: (10 * i, os.getpid()), range(items), count)
+                found = Forks(count).map(lambda i: (10 * i, os.getpid()), range(items))
             assert [value for value, _ in (one for one in found if one)] == [10 * i for i in range(items)]
             assert len(forks.children) == max(0, min(count, items) - 1)
             who = [pid for _, pid in (one for one in found if one)]
@@ -354,8 +354,8 @@ def test_shared_work_gives_what_it_gives_alone() -> None:
 
 def test_results_that_are_none_or_large_arrive_too() -> None:
     with watched():
-        assert spread(lambda i: None, range(5), 2) == [None] * 5
-        found = spread(lambda i: torch.full((PIPE_BYTES // 4,), i), range(3), 3)
+        assert Forks(2).map(lambda i: None, range(5)) == [None] * 5
+        found = Forks(3).map(lambda i: torch.full((PIPE_BYTES // 4,), i), range(3))
     assert [int(one.sum()) // len(one) for one in found if one is not None] == [0, 1, 2]
 
 
@@ -369,7 +369,7 @@ def after(calls: int) -> Callable[[], bool]:
 @pytest.mark.parametrize("calls", [0, 1, 2, 3])
 def test_what_is_not_reached_before_the_stop_is_none(count: int, calls: int) -> None:
     with watched():
-        found = spread(lambda i: i, range(7), count, after(calls))
+        found = Forks(count).map(lambda i: i, range(7), after(calls))
     own = range(0, 7, count)
     assert [found[i] for i in own[:calls]] == list(own[:calls])
     assert all(found[i] is None for i in own[calls:])
@@ -387,7 +387,7 @@ def test_a_stop_does_not_wait_for_forks() -> None:
         return i
 
     with watched():
-        assert spread(work, range(6), 2, after(10)) == [0, None, 2, None, 4, None]
+        assert Forks(2).map(work, range(6), after(10)) == [0, None, 2, None, 4, None]
     assert time.monotonic() - began < PATIENCE
 
 
@@ -404,7 +404,7 @@ def test_an_error_in_any_share_is_raised_and_ends_the_others(guilty: int) -> Non
 
     with watched() as forks:
         with pytest.raises(Odd) as raised:
-            spread(work, range(3), 3)
+            Forks(3).map(work, range(3))
         assert not any(alive(child) for child in forks.children)
     assert raised.value.args == (guilty,)
     assert len(forks.children) == 2
@@ -417,4 +417,4 @@ def test_a_share_that_is_killed_is_a_lack_of_memory() -> None:
         return i
 
     with watched(), pytest.raises(MemoryError):
-        spread(work, range(4), 2)
+        Forks(2).map(work, range(4))

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike
 
 import torch
 
 from verifier.arguments import Means, shown, whole_number
 from verifier.bounding.clauses import RowsOfBoxes, boxes_together
-from verifier.bounding.core.base import Bounder, Objective, Region, Until, widest
+from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, widest
 from verifier.clock import Clock
 from verifier.config import Config, build_bounder, build_intermediate, iteration_overrides, load_config
 from verifier.errors import InputError
@@ -93,7 +93,7 @@ def _survey(config: Config, problem: Problem, record: Record, until: Until) -> N
     """Batches of boxes, and for each batch all methods: they share the bounds of the hidden neurons."""
     intermediate = build_intermediate(config.bounding)
     boxes = torch.arange(len(problem.lower), device=problem.lower.device)
-    for some in boxes.split(boxes_together(problem.network, config.bounding.batch, until)):
+    for some in boxes.split(boxes_together(problem.network, config.bounding.batch)):
         if until.expired():
             return
         with record.ledger.phase("intermediate"):
@@ -101,7 +101,7 @@ def _survey(config: Config, problem: Problem, record: Record, until: Until) -> N
         table = RowsOfBoxes.of(problem, some)
         for track in record.tracks:
             record.ledger.tier = track.method
-            for part in parts(problem, table, region, until):
+            for part in parts(problem, table, region):
                 if until.expired():
                     return
                 with record.ledger.phase("bounding"):
@@ -117,7 +117,7 @@ class Part:
     row: Int[Tensor, "D s"]
 
 
-def parts(problem: Problem, table: RowsOfBoxes, region: Region, until: Until) -> Iterator[Part]:
+def parts(problem: Problem, table: RowsOfBoxes, region: Region) -> Iterator[Part]:
     """All rows of a table, as many at once as fit into memory."""
     net, objective = problem.network, table.objective
     clause = torch.full((region.count, objective.count), -1)
@@ -125,7 +125,7 @@ def parts(problem: Problem, table: RowsOfBoxes, region: Region, until: Until) ->
     for k, place in table.rows_of.items():
         clause[place] = k
         row[place] = torch.arange(len(problem.rows[k].c))
-    chunk = until.chunk(VECTORS * 8 * widest(net, objective.layer) * region.count)
+    chunk = together(VECTORS * 8 * widest(net, objective.layer) * region.count)
     for start in range(0, objective.count, chunk):
         stop = start + chunk
         yield Part(objective.part(start, stop), clause[:, start:stop], row[:, start:stop])
@@ -146,10 +146,10 @@ class Track:
 
     def take(self, problem: Problem, region: Region, part: Part, until: Until) -> None:
         """Bound some more rows."""
-        begun = time.monotonic()
+        begun, bounder = time.monotonic(), self.bounder
         if self.curve is not None:
-            until = replace(until, watch=self.curve.hears(part.clause, begun - self.seconds))
-        found = self.bounder.bound(problem.network, region, part.objective, until)
+            bounder = bounder.watched(self.curve.hears(part.clause, begun - self.seconds))
+        found = bounder.bound(problem.network, region, part.objective, until)
         lower = found.lower.to("cpu", torch.float64)
         self.seconds += time.monotonic() - begun
         self.iterations = max(self.iterations, found.iterations)

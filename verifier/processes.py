@@ -14,6 +14,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -137,28 +138,34 @@ class Answer(Generic[T]):
         return cast("T", self._found[-1])
 
 
-def spread(
-    work: Callable[[T], R], items: Sequence[T], count: int, stop: Callable[[], bool] = lambda: False
-) -> list[R | None]:
-    """The result of every item, shared by `count` processes; None for items that were not reached before `stop`."""
-    found: list[R | None] = [None] * len(items)
-    count = min(count, len(items)) if forkable() else 1
-    forks = [Answer(partial(_some, work, items[i::count])) for i in range(1, count)]
-    try:
-        for i in range(0, len(items), max(1, count)):
-            if stop():
-                return found
-            found[i] = work(items[i])
-        for i, fork in enumerate(forks, 1):
-            while (answer := fork.now()) is None:
+@dataclass(frozen=True)
+class Forks:
+    """As many processes, this one and forks of it, which share work."""
+
+    count: int
+
+    def map(
+        self, work: Callable[[T], R], items: Sequence[T], stop: Callable[[], bool] = lambda: False
+    ) -> list[R | None]:
+        """The result of every item; None for items that were not reached before `stop`."""
+        found: list[R | None] = [None] * len(items)
+        count = min(self.count, len(items)) if forkable() else 1
+        forks = [Answer(partial(_some, work, items[i::count])) for i in range(1, count)]
+        try:
+            for i in range(0, len(items), max(1, count)):
                 if stop():
                     return found
-                fork.nap()
-            found[i::count] = answer
-        return found
-    finally:
-        for fork in forks:
-            fork.end()
+                found[i] = work(items[i])
+            for i, fork in enumerate(forks, 1):
+                while (answer := fork.now()) is None:
+                    if stop():
+                        return found
+                    fork.nap()
+                found[i::count] = answer
+            return found
+        finally:
+            for fork in forks:
+                fork.end()
 
 
 def _some(work: Callable[[T], R], items: Sequence[T], send: Send) -> list[R]:

@@ -32,7 +32,7 @@ from verifier.network.merge import merged
 from verifier.network.network import Network
 from verifier.network.reach import beyond, spoiled
 from verifier.precision import full_precision
-from verifier.processes import Answer, cores, forkable
+from verifier.processes import Answer, Forks, cores, forkable
 from verifier.property.arrays import Numbers, Unsafe
 from verifier.property.canonical import ClauseRows, Problem, canonicalise
 from verifier.result.counterexample import Counterexample
@@ -305,7 +305,7 @@ def _bound(task: Task, problem: Problem, ledger: Ledger, needless: Callable[[], 
     ledger.tier = "linear"
     bounder, count = ClauseBounder(_intermediate(task), task.config.bounding.batch), processes(task, problem)
     with one_thread() if count > 1 else nullcontext():
-        found = bounder.bound(problem, Until(ledger.clock, needless=needless, processes=count), report)
+        found = bounder.bound(problem, Until(ledger.clock, needless=needless), report, Forks(count))
     ledger.lower_bound = found.worst
     return found
 

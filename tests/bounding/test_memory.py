@@ -45,7 +45,7 @@ def held_by_iterate(solver: Bounder, at: tuple[int, ...]) -> list[int]:
             gc.collect()
             found.append(held() - before)
 
-    solver.bound(net, region, objective, Until(watch=watch))
+    solver.watched(watch).bound(net, region, objective, Until())
     assert len(found) == len(at)
     return found
 

@@ -21,7 +21,7 @@ from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.crown import Linear
 from verifier.clock import Clock
 from verifier.network.network import Network
-from verifier.processes import forkable
+from verifier.processes import Forks, forkable
 
 SHORT = Ascent(10, Steps(0.1, 0.02))
 BOUNDERS: dict[str, Bounder] = {
@@ -108,7 +108,7 @@ def test_only_ambiguous_neurons_are_asked_and_nan_changes_nothing(memory: int) -
     net = networks.dense(5, (3, 8, 9, 2))
     lower, upper = networks.box(net, 5, 0.7)
     spy = Spy()
-    region = Sharpened(INTERVAL, spy).region(net, lower, upper, Until(memory_bytes=memory))
+    region = Sharpened(INTERVAL, spy, memory_bytes=memory).region(net, lower, upper, Until())
     alone = INTERVAL.region(net, lower, upper, Until())
     assert tighter(region, alone, 0.0)
     assert tighter(alone, region, 0.0)
@@ -125,8 +125,11 @@ def test_only_ambiguous_neurons_are_asked_and_nan_changes_nothing(memory: int) -
 def test_little_memory_changes_no_bound() -> None:
     net = networks.residual(6)
     lower, upper = networks.box(net, 6, 0.8, count=2)
-    sharp = Sharpened(RootBounds(), Certified(AlphaCrown(SHORT)))
-    whole, apart = (sharp.region(net, lower, upper, Until(memory_bytes=m)) for m in (2**30, 1))
+    inner = (Certified(AlphaCrown(SHORT, memory_bytes=m), memory_bytes=m) for m in (2**30, 1))
+    whole, apart = (
+        Sharpened(RootBounds(memory_bytes=m), bounder, memory_bytes=m).region(net, lower, upper, Until())
+        for m, bounder in zip((2**30, 1), inner, strict=True)
+    )
     for k in range(len(net.groups)):
         torch.testing.assert_close(apart.l_hat[k], whole.l_hat[k], rtol=0, atol=1e-5)
 
@@ -174,29 +177,34 @@ def test_sharpening_what_is_known_equals_sharpening_what_is_computed(family: str
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every group is worth a fork."""
-    monkeypatch.setattr("verifier.bounding.hidden.WORTH_A_FORK", -1)
+    """Every group is worth sharing."""
+    monkeypatch.setattr("verifier.bounding.hidden.WORTH_SHARING", -1)
 
 
-WAYS: dict[str, GroupBounds] = {
-    "crown": RootBounds(),
-    "sharpened": Sharpened(RootBounds(), Linear()),
-    "alpha_crown": Sharpened(INTERVAL, Certified(AlphaCrown(SHORT))),
-}
+def ways(memory: int) -> dict[str, GroupBounds]:
+    base = RootBounds(memory_bytes=memory)
+    sharp = Certified(AlphaCrown(SHORT, memory_bytes=memory), memory_bytes=memory)
+    return {
+        "crown": base,
+        "sharpened": Sharpened(base, Linear(memory_bytes=memory), memory_bytes=memory),
+        "alpha_crown": Sharpened(INTERVAL, sharp, memory_bytes=memory),
+    }
+
+
 FORKS = pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 
 
 @FORKS
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("family", networks.FAMILIES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ways(1))
 def test_several_processes_give_the_same_bounds(family: str, way: str) -> None:
     net = networks.FAMILIES[family](7)
     lower, upper = networks.box(net, 7, 0.9, count=2)
-    alone = WAYS[way].region(net, lower, upper, Until())
+    alone = ways(2**27)[way].region(net, lower, upper, Until())
     for processes, memory in ((2, 2**30), (3, 2**12), (2, 1)):
         with watched() as forks:
-            found = WAYS[way].region(net, lower, upper, Until(memory_bytes=memory, processes=processes))
+            found = ways(memory)[way].region(net, lower, upper, Until(), Forks(processes))
         assert forks.children
         assert not forks.grandchildren
         assert len(forks.children) <= (processes - 1) * 2 * len(net.groups)
@@ -208,14 +216,14 @@ def test_several_processes_give_the_same_bounds(family: str, way: str) -> None:
 def test_small_groups_are_not_worth_a_fork() -> None:
     net = networks.dense(3, (4, 12, 12, 12, 2))
     with watched() as forks:
-        RootBounds().region(net, *networks.box(net, 3, 0.6), Until(processes=4))
+        RootBounds().region(net, *networks.box(net, 3, 0.6), Until(), Forks(4))
     assert not forks.pairs
 
 
 def after(looks: int) -> Until:
     """Nobody needs the answer any more after so many looks."""
     left = iter(range(looks))
-    return Until(memory_bytes=1, needless=lambda: next(left, None) is None)
+    return Until(needless=lambda: next(left, None) is None)
 
 
 @pytest.mark.usefixtures("eager")
@@ -225,9 +233,9 @@ def test_what_nobody_needs_any_more_leaves_valid_bounds(processes: int, looks: i
     net = networks.dense(5, (3, 8, 9, 7, 2))
     lower, upper = networks.box(net, 5, 0.9)
     known = INTERVAL.region(net, lower, upper, Until())
-    until = replace(after(looks), processes=processes)
+    sharp = Sharpened(Known(known), Linear(), memory_bytes=1)
     with watched():
-        found = Sharpened(Known(known), Linear()).region(net, lower, upper, until)
+        found = sharp.region(net, lower, upper, after(looks), Forks(processes))
     assert tighter(found, known, 0.0)
     assert tighter(known, found, 0.0) == (looks == 0)
     x_hats = net.preactivations(networks.points(lower, upper, 200, 5))
@@ -248,15 +256,15 @@ class Listener(Spy):
         return super().bound(net, region, objective, until, warm)
 
 
-def test_one_of_several_processes_forks_no_more_and_asks_nobody() -> None:
+def test_one_of_several_processes_asks_nobody() -> None:
     """Only the first process can hear whether the answer is still needed."""
     net, listener = networks.dense(5, (3, 8, 9, 2)), Listener()
     lower, upper = networks.box(net, 5, 0.7)
-    whole = Until(Clock.begin(50), 12345, threshold=1.0, needless=lambda: False, processes=3)
-    Sharpened(INTERVAL, listener).region(net, lower, upper, whole)
+    whole = Until(Clock.begin(50), threshold=1.0, needless=lambda: False)
+    Sharpened(INTERVAL, listener).region(net, lower, upper, whole, Forks(3))
     assert listener.until
     for until in listener.until:
-        assert until == replace(whole, needless=None, processes=1)
+        assert until == replace(whole, needless=None)
 
 
 def test_the_answer_is_late_when_the_clock_says_so_or_nobody_needs_it() -> None:

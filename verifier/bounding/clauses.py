@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from verifier.bounding.core.base import Objective, Region, Until, widest
+from verifier.bounding.core.base import Objective, Region, Until, together, widest
 from verifier.bounding.core.closing import closes
-from verifier.bounding.hidden import GroupBounds, RootBounds
+from verifier.bounding.hidden import IN_TURN, GroupBounds, RootBounds, Workers
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.crown import Linear
 from verifier.network.network import Network
@@ -55,19 +55,24 @@ class ClauseBounder:
     most: int = 64
 
     def bound(
-        self, problem: Problem, until: Until, report: Callable[[float], None] = lambda worst: None
+        self,
+        problem: Problem,
+        until: Until,
+        report: Callable[[float], None] = lambda worst: None,
+        workers: Workers = IN_TURN,
     ) -> ClauseBounds:
-        """`report` hears the worst bound so far after each batch."""
+        """`report` hears the worst bound so far after each batch; `workers` share the hidden neurons."""
         lower = problem.lower.new_full((len(problem.rows),), -torch.inf)
         points: dict[int, Tensor] = {}
         regions: dict[int, Region] = {}
         seen = torch.inf
         boxes = torch.arange(len(problem.lower), device=lower.device)
-        for some in boxes.split(boxes_together(problem.network, self.batch, until)):
+        for some in boxes.split(boxes_together(problem.network, self.batch)):
             if until.expired():
                 break
             table = RowsOfBoxes.of(problem, some)
-            region = self.intermediate.region(problem.network, problem.lower[some], problem.upper[some], until)
+            sides = problem.lower[some], problem.upper[some]
+            region = self.intermediate.region(problem.network, *sides, until, workers)
             found, x0 = self._rows(problem.network, region, table, until)
             for clause, rows in table.rows_of.items():
                 best = int(found[rows].argmax())
@@ -88,10 +93,10 @@ class ClauseBounder:
         return torch.maximum(interval, linear.lower), linear.x0
 
 
-def boxes_together(net: Network, most: int, until: Until) -> int:
+def boxes_together(net: Network, most: int) -> int:
     """How many boxes fit into memory with all their bounds; no more than `most`."""
     each = 8 * (16 * net.relus + 64 * widest(net, len(net.layers)))
-    return min(most, until.chunk(each))
+    return min(most, together(each))
 
 
 @dataclass(frozen=True, eq=False)

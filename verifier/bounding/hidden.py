@@ -9,25 +9,55 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol, TypeVar
 
 import torch
 
 from verifier.bounding import HIDDEN
-from verifier.bounding.core.base import Bounder, Objective, Region, Until, unit_objectives, widest
+from verifier.bounding.core.base import MEMORY, Bounder, Objective, Region, Until, together, unit_objectives, widest
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.relaxation.interval import interval_image
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.network.network import Affine, Network
-from verifier.processes import spread
 from verifier.shapes import Float, Int, Tensor
 
-WORTH_A_FORK = 64 * 2**20
-"""Bytes that a group's bounds move, before several processes are faster than one."""
+WORTH_SHARING = 64 * 2**20
+"""Bytes that a group's bounds move, before several workers are faster than one."""
 
 Ends = tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Workers(Protocol):
+    """Whoever shares the neurons of a group: `count` of them work at the same time."""
+
+    @property
+    def count(self) -> int: ...
+
+    def map(self, work: Callable[[T], R], items: Sequence[T], stop: Callable[[], bool]) -> list[R | None]:
+        """The result of every item; None for items that were not reached before `stop`."""
+
+
+class InTurn:
+    """One item after the other."""
+
+    count = 1
+
+    def map(self, work: Callable[[T], R], items: Sequence[T], stop: Callable[[], bool]) -> list[R | None]:
+        found: list[R | None] = []
+        for item in items:
+            if stop():
+                break
+            found.append(work(item))
+        return found + [None] * (len(items) - len(found))
+
+
+IN_TURN = InTurn()
 
 
 class Intermediate(Enum):
@@ -46,22 +76,58 @@ class Intermediate(Enum):
         return Slope.PARALLEL if self in (Intermediate.WONG_KOLTER, Intermediate.PAPER) else Slope.ADAPTIVE
 
 
+@dataclass(frozen=True)
 class GroupBounds(ABC):
     """Bounds every group of a network over a batch of boxes, one after the other.
 
     Guarantee: valid bounds.  When the deadline passes, the remaining groups get looser ones, which are valid too.
     """
 
-    def region(self, net: Network, lower: Float[Tensor, "D n0"], upper: Float[Tensor, "D n0"], until: Until) -> Region:
+    memory_bytes: int = field(default=MEMORY, kw_only=True)
+
+    def region(
+        self,
+        net: Network,
+        lower: Float[Tensor, "D n0"],
+        upper: Float[Tensor, "D n0"],
+        until: Until,
+        workers: Workers = IN_TURN,
+    ) -> Region:
         """The boxes with the bounds of all groups."""
         region = Region(lower, upper)
         for k in range(1, len(net.groups) + 1):
-            region = region.extended(*self.group(net, region, k, until))
+            region = region.extended(*self.group(net, region, k, until, workers))
         return region
 
     @abstractmethod
-    def group(self, net: Network, region: Region, k: int, until: Until) -> Ends:
+    def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         """The bounds of group k, given those of all groups before it."""
+
+    def _narrowed(self, ends: Ends, probe: Probe, until: Until, workers: Workers) -> Ends:
+        """Tightened at the neurons that are ambiguous in some box, as far as time suffices; the workers share them."""
+        low, high = ends
+        neurons = torch.nonzero(((low < 0) & (high > 0)).any(dim=0)).flatten()
+        if len(neurons) * probe.bytes_each <= WORTH_SHARING:
+            workers = IN_TURN
+        rounds = math.ceil(len(neurons) / (workers.count * together(probe.bytes_each, self.memory_bytes)))
+        chunks = neurons.split(math.ceil(len(neurons) / (workers.count * rounds))) if rounds else ()  # equal shares
+
+        def bounded(some: Int[Tensor, " c"]) -> Float[Tensor, "D S"]:
+            return probe.bounds(Objective(probe.layer, unit_objectives(low.shape[1], some, low)))
+
+        for some, found in zip(chunks, workers.map(bounded, chunks, until.expired), strict=True):
+            if found is not None:
+                _intersect(low, high, some, found)
+        return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """Gives lower bounds of objectives at a layer, and needs so many bytes for each neuron."""
+
+    layer: int
+    bounds: Callable[[Objective], Float[Tensor, "D S"]]
+    bytes_each: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +139,7 @@ class RootBounds(GroupBounds):
 
     method: Intermediate = Intermediate.BEST
 
-    def group(self, net: Network, region: Region, k: int, until: Until) -> Ends:
+    def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         low, high = interval_image(net.groups[k - 1], region)
         slope = self.method.slope
         if slope is None or _reads_input_only(net.groups[k - 1]):
@@ -84,7 +150,8 @@ class RootBounds(GroupBounds):
         def bounds(rows: Objective) -> Float[Tensor, "D S"]:
             return sweep.backward(rows, choices).lower
 
-        return _narrowed(k, (low, high), bounds, until, 12 * widest(net, k) * low.element_size() * region.count)
+        each = 12 * widest(net, k) * low.element_size() * region.count
+        return self._narrowed((low, high), Probe(k, bounds, each), until, workers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +160,7 @@ class Known(GroupBounds):
 
     known: Region
 
-    def group(self, net: Network, region: Region, k: int, until: Until) -> Ends:
+    def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         return self.known.l_hat[k - 1].clone(), self.known.u_hat[k - 1].clone()
 
 
@@ -111,8 +178,8 @@ class Sharpened(GroupBounds):
     base: GroupBounds
     bounder: Bounder
 
-    def group(self, net: Network, region: Region, k: int, until: Until) -> Ends:
-        low, high = self.base.group(net, region, k, until)
+    def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
+        low, high = self.base.group(net, region, k, until, workers)
         if _reads_input_only(net.groups[k - 1]):
             return low, high
         alone = until.alone()
@@ -120,35 +187,13 @@ class Sharpened(GroupBounds):
         def bounds(rows: Objective) -> Float[Tensor, "D S"]:
             return self.bounder.bound(net, region, rows, alone).lower
 
-        return _narrowed(k, (low, high), bounds, until, 96 * widest(net, k) * low.element_size() * region.count)
+        each = 96 * widest(net, k) * low.element_size() * region.count
+        return self._narrowed((low, high), Probe(k, bounds, each), until, workers)
 
 
 def _reads_input_only(group: Affine) -> bool:
     """Then the interval image is exact."""
     return all(source == 0 for source, _ in group.terms)
-
-
-def _narrowed(
-    k: int, ends: Ends, bounds: Callable[[Objective], Float[Tensor, "D S"]], until: Until, bytes_each: int
-) -> Ends:
-    """The bounds of group k, tightened at the neurons that are ambiguous in some box, as far as time suffices.
-
-    `bounds` gives lower bounds of objectives and needs that many bytes for each neuron.  The neurons are shared by as
-    many processes as there may be.
-    """
-    low, high = ends
-    neurons = torch.nonzero(((low < 0) & (high > 0)).any(dim=0)).flatten()
-    processes = until.processes if len(neurons) * bytes_each > WORTH_A_FORK else 1
-    rounds = math.ceil(len(neurons) / (processes * until.chunk(bytes_each)))
-    chunks = neurons.split(math.ceil(len(neurons) / (processes * rounds))) if rounds else ()  # as many for everybody
-
-    def bounded(some: Int[Tensor, " c"]) -> Float[Tensor, "D S"]:
-        return bounds(Objective(k, unit_objectives(low.shape[1], some, low)))
-
-    for some, found in zip(chunks, spread(bounded, chunks, processes, until.expired), strict=True):
-        if found is not None:
-            _intersect(low, high, some, found)
-    return low, high
 
 
 def _intersect(

@@ -265,7 +265,7 @@ def test_a_batch_equals_its_members(solver: str) -> None:
     for d in range(3):
         alone = method.bound(net, region.select(torch.tensor([d])), objective, Until()).lower
         torch.testing.assert_close(alone[0], together[d], rtol=0, atol=1e-9)
-    parts = method.bound(net, region, objective, Until(memory_bytes=1)).lower
+    parts = replace(method, memory_bytes=1).bound(net, region, objective, Until()).lower
     torch.testing.assert_close(parts, together, rtol=0, atol=1e-9)
 
 

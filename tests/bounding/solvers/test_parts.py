@@ -68,22 +68,22 @@ def test_masks_count_as_memory(sizes: list[int], way: str) -> None:
     """With room for the masks of four objectives alone, fewer than four are bounded together."""
     net, region, objective = instance()
     masks_each = MASKS * sum(weights_of_kinks(net, region)) * region.count
-    until = Until(memory_bytes=4 * masks_each)
+    many, none = (replace(solver, memory_bytes=4 * masks_each) for solver in (MANY, NONE))
     if way == "added":
-        MANY.bound(net, region, objective, until)
+        many.bound(net, region, objective, Until())
     else:
-        NONE.bound(net, region, objective, until, empty_masks(net, region, 6))
+        none.bound(net, region, objective, Until(), empty_masks(net, region, 6))
     assert sum(sizes) == 6
     assert max(sizes) < 4
     sizes.clear()
-    NONE.bound(net, region, objective, until)
+    none.bound(net, region, objective, Until())
     assert sizes == [6]
 
 
 def test_shared_masks_need_little(sizes: list[int]) -> None:
     net, region, objective = instance()
     memory = 4 * MASKS * sum(weights_of_kinks(net, region)) * region.count
-    replace(MANY, masks=Masks.SHARED).bound(net, region, objective, Until(memory_bytes=memory))
+    replace(MANY, masks=Masks.SHARED, memory_bytes=memory).bound(net, region, objective, Until())
     assert sizes == [6]
 
 
@@ -97,9 +97,9 @@ def test_the_weights_that_saddle_point_reads_count_as_memory(monkeypatch: pytest
         seen.append(self.now.lower.shape[1])
 
     monkeypatch.setattr(FrankWolfe, "__init__", counting)
-    solver = SaddlePoint(0, initial=NONE, primal_start=Ascent(0, STEPS))
     reading = 6 * 8 * max(weights_of_kinks(net, region)) * region.count
-    solver.bound(net, region, objective, Until(memory_bytes=4 * reading))
+    solver = SaddlePoint(0, initial=NONE, primal_start=Ascent(0, STEPS), memory_bytes=4 * reading)
+    solver.bound(net, region, objective, Until())
     assert sum(seen) == 6
     assert max(seen) < 4
 
@@ -116,7 +116,7 @@ def test_the_weights_that_saddle_point_reads_count_as_memory(monkeypatch: pytest
 def test_watchers_hear_of_all_objectives(solver: Bounder) -> None:
     net, region, objective = instance((3, 10, 10, 6))
     heard: list[torch.Tensor] = []
-    found = solver.bound(net, region, objective, Until(memory_bytes=1, watch=heard.append))
+    found = replace(solver, memory_bytes=1).watched(heard.append).bound(net, region, objective, Until())
     assert {lower.shape for lower in heard} == {(2, 6)}
     assert bool(heard[0][:, 1:].isneginf().all())
     torch.testing.assert_close(heard[-1], found.lower)

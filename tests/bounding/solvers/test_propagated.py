@@ -394,7 +394,7 @@ def test_parts_equal_the_whole() -> None:
     sweep, objective = instance("residual", 7, count=2, rows=3)
     method = Propagated(SHORT, SHORT, (0.5, 0.3))
     whole = method.bound(sweep.net, sweep.region, objective, Until())
-    apart = method.bound(sweep.net, sweep.region, objective, Until(memory_bytes=1))
+    apart = replace(method, memory_bytes=1).bound(sweep.net, sweep.region, objective, Until())
     torch.testing.assert_close(apart.lower, whole.lower, rtol=0, atol=1e-9)
     assert isinstance(apart.proof, PropagatedProof)
     assert apart.proof.masks.count == 2

@@ -93,8 +93,8 @@ def test_a_state_gives_back_its_bound(family: str, solver: str) -> None:
     first = SOLVERS[solver].bound(net, region, objective, Until())
     torch.testing.assert_close(state(first).evaluate(net, region, objective), first.lower, rtol=0, atol=1e-9)
     for memory in (2**30, 1):
-        until = Until(memory_bytes=memory)
-        again = stopped(SOLVERS[solver]).bound(net, region, objective, until, state(first))
+        tight = replace(stopped(SOLVERS[solver]), memory_bytes=memory)
+        again = tight.bound(net, region, objective, Until(), state(first))
         torch.testing.assert_close(again.lower, first.lower, rtol=0, atol=1e-9)
         assert again.iterations == 0
 
@@ -293,9 +293,8 @@ def test_certified_hands_the_state_on(solver: str) -> None:
     net, region, objective = instance("residual", 3)
     first = Certified(SOLVERS[solver]).bound(net, region, objective, Until())
     for memory in (2**30, 1):
-        again = Certified(stopped(SOLVERS[solver])).bound(
-            net, region, objective, Until(memory_bytes=memory), state(first)
-        )
+        tight = Certified(replace(stopped(SOLVERS[solver]), memory_bytes=memory), memory_bytes=memory)
+        again = tight.bound(net, region, objective, Until(), state(first))
         torch.testing.assert_close(again.lower, first.lower, rtol=0, atol=1e-5)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import pad
 
 from verifier.bounding.core.average import Average, Averaging
-from verifier.bounding.core.base import Until
+from verifier.bounding.core.base import Until, Watch
 from verifier.registry import AscentOptions
 from verifier.shapes import Float, Int, Tensor
 
@@ -133,10 +133,15 @@ class Ascent:
         return cls(options.iterations, Steps(options.first_step, options.last_step, linear), check_every)
 
     def run(
-        self, dual: Dual[Any], start: Float[Tensor, "D S V"], until: Until, averaging: Averaging | None = None
+        self,
+        dual: Dual[Any],
+        start: Float[Tensor, "D S V"],
+        until: Until,
+        averaging: Averaging | None = None,
+        watch: Watch | None = None,
     ) -> Best:
         """Maximise from `start`, which is not changed.  Guarantee: never worse than the start."""
-        climb = Climb(dual, start, until)
+        climb = Climb(dual, start, until, watch)
         for t in range(self.iterations):
             if t % self.check_every == 0 and climb.finished():
                 return climb.best(t)
@@ -152,8 +157,10 @@ DualT = TypeVar("DualT", bound=Dual[Any])
 class Climb(Generic[DualT]):
     """An ascent under way: the regions that are still in it (`rows`), and the best points of all."""
 
-    def __init__(self, dual: DualT, start: Float[Tensor, "D S V"], until: Until) -> None:
-        self.dual, self.until = dual, until
+    def __init__(self, dual: DualT, start: Float[Tensor, "D S V"], until: Until, watch: Watch | None = None) -> None:
+        self.dual = dual
+        self.until = until
+        self.watch = watch
         self.point = start.clone()
         self.adam = Adam.start(start)
         self.rows = torch.arange(start.shape[0], device=start.device)
@@ -167,8 +174,8 @@ class Climb(Generic[DualT]):
         improved = at.lower > self._best_lower
         torch.where(improved.unsqueeze(-1), self.point, self._best_point, out=self._best_point)
         torch.maximum(at.lower, self._best_lower, out=self._best_lower)
-        if self.until.watch is not None:
-            self.until.watch(self._best_lower)
+        if self.watch is not None:
+            self.watch(self._best_lower)
         return at
 
     def step(self, at: Evaluation, size: float, t: int, seen: Average | None = None) -> None:

@@ -210,32 +210,46 @@ class Bound:
 
 @dataclass(frozen=True)
 class Until:
-    """When to stop: a deadline, a bound that is good enough, and the memory that one call may take."""
+    """When to stop: at a deadline, at a bound that is good enough, or as soon as nobody waits for it any more."""
 
     clock: Clock = field(default_factory=Clock.begin)
-    memory_bytes: int = 128 * 2**20
     threshold: float | None = None  # a region whose objectives all exceed it is done
-    watch: Callable[[Tensor], None] | None = None  # hears the bounds [D, S] of every iterate
     needless: Callable[[], bool] | None = None  # whether nobody needs the answer any more
-    processes: int = 1  # that may share the work
 
     def expired(self) -> bool:
         return self.clock.expired() or (self.needless is not None and self.needless())
 
     def alone(self) -> Until:
-        """The same for one of several processes."""
-        return replace(self, needless=None, processes=1)
-
-    def chunk(self, bytes_each: int) -> int:
-        """How many items of that size may be worked on at once."""
-        return max(1, self.memory_bytes // max(1, bytes_each))
+        """The same for one of several processes, which cannot hear whether the answer is still needed."""
+        return replace(self, needless=None)
 
 
+MEMORY = 128 * 2**20
+"""Bytes that one call may hold at once, unless it is told otherwise."""
+
+
+def together(bytes_each: int, memory_bytes: int = MEMORY) -> int:
+    """How many items of that size may be worked on at once."""
+    return max(1, memory_bytes // max(1, bytes_each))
+
+
+Watch = Callable[[Tensor], None]
+"""Hears the bounds [D, S] of every iterate."""
+
+
+@dataclass(frozen=True)
 class Bounder(ABC):
     """Lower-bounds linear objectives over a relaxation of a batch of regions.
 
     A bounder is its hyper-parameters, frozen; whatever evolves is passed in and comes out.
     """
+
+    memory_bytes: int = field(default=MEMORY, kw_only=True)
+    watch: Watch | None = field(default=None, kw_only=True)  # bounders without iterates tell nothing
+
+    def watched(self: BounderT, watch: Watch) -> BounderT:
+        """The same with a listener."""
+        return replace(self, watch=watch)
 
     @property
     def proves(self) -> bool:
@@ -256,6 +270,9 @@ class Bounder(ABC):
         `warm` is the proof of a bound of the same objectives over regions that contain these, with the same `kinks`:
         an ascent goes on from there.  Bounders without variables ignore it.
         """
+
+
+BounderT = TypeVar("BounderT", bound=Bounder)
 
 
 def minimise_over_input(

@@ -116,8 +116,8 @@ class ActiveSet(Bounder):
         sweep = Sweep.prepare(net, region, objective.layer)
         oracle, found = self.oracle(sweep), []
         each = self.bytes_each(sweep, oracle, masks_of(warm))
-        for part, still, state in in_parts(region, objective, until, each, warm):
-            found.append(proved(*self.climb(Lagrangian(sweep, part), oracle, still, state)))
+        for bounder, part, state in in_parts(self, region, objective, each, warm):
+            found.append(proved(*bounder.climb(Lagrangian(sweep, part), oracle, until, state)))
         return Bound.joined(found)
 
     def oracle(self, sweep: Sweep) -> Oracle:
@@ -141,11 +141,11 @@ class ActiveSet(Bounder):
     ) -> tuple[Lagrangian, Best]:
         """Maximise; the dual with the cuts that were added or inherited, and the best multipliers."""
         if warm is None:
-            dual, begin = plain, self.initial.run(plain, self.start.point(plain), until)
+            dual, begin = plain, self.initial.run(plain, self.start.point(plain), until, watch=self.watch)
         else:
             dual = with_cuts_of(warm, plain)
-            begin = self.resume.run(dual, point_of(warm, dual), until)
-        climb = Climb(dual, begin.point, until)
+            begin = self.resume.run(dual, point_of(warm, dual), until, watch=self.watch)
+        climb = Climb(dual, begin.point, until, self.watch)
         seen = Average(climb.rows)
         for t in range(self.ascent.iterations):
             if t % self.ascent.check_every == 0 and climb.finished():

@@ -22,7 +22,7 @@ import torch
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Dual, Evaluation, Steps
 from verifier.bounding.core.average import Average
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, halved, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, halved, together, widest
 from verifier.bounding.core.sweep import Choice, Route, Sweep, Trace
 from verifier.bounding.solvers.certified import Certified
 from verifier.network.network import Network
@@ -184,13 +184,14 @@ class AlphaCrown(Bounder):
     ) -> Bound:
         if not isinstance(warm, SlopeProof | None):
             raise TypeError(f"alpha-CROWN starts from slopes, not from {type(warm).__name__}")
-        chunk = until.chunk(24 * widest(net, objective.layer) * region.lower.element_size() * region.count)
+        each = 24 * widest(net, objective.layer) * region.lower.element_size() * region.count
+        chunk = together(each, self.memory_bytes)
         sweep = Sweep.prepare(net, region, objective.layer)
         found = []
         for start in range(0, objective.count, chunk):
             dual = SlopeDual(sweep, objective.part(start, start + chunk))
             begin = dual.start() if warm is None else warm.part(start, start + chunk).start(dual)
-            best = self.ascent.run(dual, begin, until)
+            best = self.ascent.run(dual, begin, until, watch=self.watch)
             found.append(Bound(best.lower, dual.evaluate(best.point).x0, SlopeProof(best.point), best.iterations))
         return Bound.joined(found)
 

@@ -71,10 +71,10 @@ class BigM(Bounder):
         each = 24 * widest(net, objective.layer) * region.lower.element_size()
         sweep = Sweep.prepare(net, region, objective.layer)
         found = []
-        for part, still, state in in_parts(region, objective, until, each, warm):
+        for bounder, part, state in in_parts(self, region, objective, each, warm):
             dual = Lagrangian(sweep, part)
             start = self.start.point(dual) if state is None else point_of(state, dual)
-            found.append(proved(dual, self.ascent.run(dual, start, still)))
+            found.append(proved(dual, self.ascent.run(dual, start, until, watch=bounder.watch)))
         return Bound.joined(found)
 
 

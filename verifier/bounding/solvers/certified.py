@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, Watch, together, widest
 from verifier.bounding.core.sweep import Sweep
 from verifier.network.network import Network
 
@@ -34,6 +34,9 @@ class Certified(Bounder):
     def rigorous(self) -> bool:
         return self.inner.rigorous
 
+    def watched(self, watch: Watch) -> Certified:
+        return replace(self, inner=self.inner.watched(watch))
+
     def bound(
         self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
     ) -> Bound:
@@ -43,7 +46,8 @@ class Certified(Bounder):
         region = replace(region, kinks=kinks)
         quick_net, quick_region = net.to(dtype=torch.float32), region.to(torch.float32)
         # The evaluation holds as many vectors as the ascent, and each takes twice the memory.
-        chunk = until.chunk(24 * widest(net, objective.layer) * region.lower.element_size() * region.count)
+        each = 24 * widest(net, objective.layer) * region.lower.element_size() * region.count
+        chunk = together(each, self.memory_bytes)
         found = []
         for start in range(0, objective.count, chunk):
             part = objective.part(start, start + chunk)

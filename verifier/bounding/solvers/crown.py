@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, together, widest
 from verifier.bounding.core.sweep import Choice, Kinks, Sweep
 from verifier.network.network import Network
 
@@ -37,7 +37,8 @@ class Linear(Bounder):
     ) -> Bound:
         sweep = Sweep.prepare(net, region, objective.layer)
         choices = self.choices(sweep)
-        chunk = until.chunk(6 * widest(net, objective.layer) * region.lower.element_size() * region.count)
+        each = 6 * widest(net, objective.layer) * region.lower.element_size() * region.count
+        chunk = together(each, self.memory_bytes)
         parts = (objective.part(start, start + chunk) for start in range(0, objective.count, chunk))
         traces = [sweep.backward(part, choices) for part in parts]
         return Bound.joined([Bound(trace.lower, trace.x0) for trace in traces])

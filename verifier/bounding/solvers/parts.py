@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 
-from verifier.bounding.core.base import Objective, Proof, Region, Until
+from verifier.bounding.core.base import BounderT, Objective, Proof, Region, Watch, together
 from verifier.shapes import Float, Tensor
 
 
 def in_parts(
-    region: Region, objective: Objective, until: Until, bytes_each: int, warm: Proof | None
-) -> Iterator[tuple[Objective, Until, Proof | None]]:
+    bounder: BounderT, region: Region, objective: Objective, bytes_each: int, warm: Proof | None
+) -> Iterator[tuple[BounderT, Objective, Proof | None]]:
     """Consecutive parts of an objective with their states, if one objective in one region takes so many bytes.
 
-    Whoever watches hears of all objectives each time, with -inf for those whose turn has not come.
+    Each comes with the bounder to be used for it: whoever watches hears of all objectives each time, with -inf for
+    those whose turn has not come.
     """
-    chunk = until.chunk(bytes_each * region.count)
+    chunk = together(bytes_each * region.count, bounder.memory_bytes)
     if chunk >= objective.count:
-        yield objective, until, warm
+        yield bounder, objective, warm
         return
     known = region.lower.new_full((region.count, objective.count), -torch.inf)
     for start in range(0, objective.count, chunk):
         stop = min(start + chunk, objective.count)
         state = None if warm is None else warm.part(start, stop)
-        yield objective.part(start, stop), _listening(until, known, start, stop), state
+        hear = None if bounder.watch is None else _part_of(bounder.watch, known, start, stop)
+        yield bounder if hear is None else bounder.watched(hear), objective.part(start, stop), state
 
 
-def _listening(until: Until, known: Float[Tensor, "D S"], start: int, stop: int) -> Until:
-    """`until` for one part: what is heard goes to its place among all that is known."""
-    watch = until.watch
-    if watch is None:
-        return until
+def _part_of(watch: Watch, known: Float[Tensor, "D S"], start: int, stop: int) -> Watch:
+    """The listener for one part: what it hears goes to its place among all that is known."""
 
     def hear(lower: Float[Tensor, "D s"]) -> None:
         if len(lower) < len(known):  # of some regions only, the others have left
@@ -41,4 +39,4 @@ def _listening(until: Until, known: Float[Tensor, "D S"], start: int, stop: int)
         known[:, start:stop] = lower
         watch(known.clone())
 
-    return replace(until, watch=hear)
+    return hear

@@ -105,9 +105,9 @@ class Propagated(Bounder):
             raise TypeError(f"propagated cuts start from slopes and shares, not from {type(warm).__name__}")
         sweep = Sweep.prepare(net, region, objective.layer)
         found = []
-        for part, still, state in in_parts(region, objective, until, self.bytes_each(sweep), warm):
+        for bounder, part, state in in_parts(self, region, objective, self.bytes_each(sweep), warm):
             assert isinstance(state, SlopeProof | PropagatedProof | None)
-            found.append(self._climb(sweep, part, still, state))
+            found.append(bounder._climb(sweep, part, until, state))
         return Bound.joined(found)
 
     def bytes_each(self, sweep: Sweep) -> int:
@@ -123,9 +123,10 @@ class Propagated(Bounder):
     ) -> Bound:
         if isinstance(warm, PropagatedProof):
             bent = PropagatedDual.of(sweep, objective, warm.masks)
-            return _proved(bent, warm.masks, self.ascent.run(bent, warm.start(bent), until))
+            return _proved(bent, warm.masks, self.ascent.run(bent, warm.start(bent), until, watch=self.watch))
         slopes, averaging, masks = SlopeDual(sweep, objective), Averaging(self.averaged), CutMasks()
-        best = self.initial.run(slopes, slopes.start() if warm is None else warm.start(slopes), until, averaging)
+        begin = slopes.start() if warm is None else warm.start(slopes)
+        best = self.initial.run(slopes, begin, until, averaging, self.watch)
         dual: FaceDual = slopes
         done = best.iterations
         for _ in range(self.rounds):
@@ -134,7 +135,7 @@ class Propagated(Bounder):
             masks = masks.join(find_masks(dual, averaging.average, self.thresholds))
             dual, averaging = PropagatedDual.of(sweep, objective, masks), Averaging(self.averaged)
             start = pad(best.point, (0, dual.variables - best.point.shape[-1]))
-            best = self.ascent.run(dual, start, until, averaging)
+            best = self.ascent.run(dual, start, until, averaging, self.watch)
             done += best.iterations
         return _proved(dual, masks, replace(best, iterations=done))
 

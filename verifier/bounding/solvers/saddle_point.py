@@ -14,7 +14,7 @@ import torch
 
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import LEAVE_BELOW, Adam, Ascent, Best, Steps
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, halved, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, Watch, halved, widest
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.oracle import Oracle
 from verifier.bounding.solvers.active_set import (
@@ -110,8 +110,9 @@ class Reached:
 class FrankWolfe:
     """A run under way: the regions that are still in it (`rows`), and the best prices of all."""
 
-    def __init__(self, saddle: Saddle, state: State, until: Until) -> None:
-        self.saddle, self.state, self.until, self.blends = saddle, state, until, 0
+    def __init__(self, saddle: Saddle, state: State, until: Until, watch: Watch | None = None) -> None:
+        self.saddle, self.state, self.until, self.watch = saddle, state, until, watch
+        self.blends = 0
         self.now = saddle.answer(state.prices, 0)
         self.rows = torch.arange(saddle.sweep.region.count, device=self.now.lower.device)
         self._best = self._all_best = Reached(self.now.lower, self.now.vertex.x0, state.prices)
@@ -126,8 +127,8 @@ class FrankWolfe:
         self.now = self.saddle.answer(self.state.prices, self.blends)
         reached = Reached(self.now.lower, self.now.vertex.x0, self.state.prices)
         self._best = better_of(reached, self._best, reached.lower > self._best.lower)
-        if self.until.watch is not None:
-            self.until.watch(self._best.lower)
+        if self.watch is not None:
+            self.watch(self._best.lower)
 
     def finished(self) -> bool:
         """Let regions leave that are done; True when none is left or time is up."""
@@ -217,6 +218,9 @@ class SaddlePoint(Bounder):
         primal_start = Ascent.of(options.primal_start, linear=True)
         return cls(options.iterations, options.offset, ActiveSet.of(initial), primal_start)
 
+    def watched(self, watch: Watch) -> SaddlePoint:
+        return replace(self, watch=watch, initial=self.initial.watched(watch))
+
     def bound(
         self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
     ) -> Bound:
@@ -226,15 +230,15 @@ class SaddlePoint(Bounder):
         each = 20 * widest(net, objective.layer) * region.lower.element_size() + passes
         each += self.initial.bytes_each(sweep, oracle, masks_of(warm))
         found = []
-        for part, still, state in in_parts(region, objective, until, each, warm):
-            dual, begin = self._explicit(Lagrangian(sweep, part), oracle, still, state)
+        for bounder, part, state in in_parts(self, region, objective, each, warm):
+            dual, begin = bounder._explicit(Lagrangian(sweep, part), oracle, until, state)
             saddle = Saddle.of(dual, begin.point, rows)
-            found.append(self._run(saddle, begin, still, state))
+            found.append(bounder._run(saddle, begin, until, state))
         return Bound.joined(found)
 
     def _run(self, saddle: Saddle, begin: Best, until: Until, warm: Proof | None) -> Bound:
         """Frank-Wolfe from the multipliers that an ascent has found, or from the parent's state."""
-        run, made = FrankWolfe(saddle, self._start(saddle, begin, until, warm), until), 0
+        run, made = FrankWolfe(saddle, self._start(saddle, begin, until, warm), until, self.watch), 0
         for t in range(self.iterations):
             if t % self.check_every == 0 and run.finished():
                 break
@@ -250,7 +254,7 @@ class SaddlePoint(Bounder):
         if warm is None:
             return self.initial.climb(plain, oracle, until)
         dual = with_cuts_of(warm, plain)
-        return dual, self.resume.run(dual, point_of(warm, dual), until)
+        return dual, self.resume.run(dual, point_of(warm, dual), until, watch=self.watch)
 
     def _start(self, saddle: Saddle, begin: Best, until: Until, warm: Proof | None) -> State:
         """The state that the multipliers give or, where its bound is better, the parent's."""
