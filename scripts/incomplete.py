@@ -37,8 +37,8 @@ from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.big_m import BigM, Start
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.saddle_point import SaddlePoint
+from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Network
-from verifier.network.onnx import load_onnx
 
 NETWORK = "cifar_sgd_8px"
 ROWS = 9

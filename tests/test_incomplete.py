@@ -20,7 +20,7 @@ from verifier.config import METHODS, load_config
 from verifier.errors import InputError
 from verifier.incomplete import Curve, Record, survey
 from verifier.loading import from_arrays, from_files
-from verifier.property.canonical import canonicalise
+from verifier.property.problem import canonicalise
 from verifier.result.ledger import Ledger
 from verifier.result.lower_bounds import PHASES, LowerBounds, RowBound
 from verifier.result.verdict import Reason

@@ -22,7 +22,7 @@ from verifier.errors import InputError
 from verifier.loading import Source, file_name, loader
 from verifier.machine import out_of_memory
 from verifier.property.arrays import Numbers, Unsafe
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.ledger import Ledger, versions
 from verifier.result.lower_bounds import PHASES, LowerBounds, RowBound
 from verifier.result.result import Setting

@@ -14,7 +14,7 @@ from verifier.bounding.clauses import ClauseBounder
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.config import build_policy, load_config
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.search.loop import Limits
 from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.signs.space import Policy
@@ -33,7 +33,7 @@ def unsat(problem: Problem, splitting: Splitting, policy: Policy | None = None, 
     if not bounded:
         found.lower.fill_(-float("inf"))
     whole = ProblemSearch(policy or Policy(), LIMITS, splitting=splitting)
-    outcome = whole.run(problem, found, instances.arena(problem), Clock.begin(60), ignore)
+    outcome = whole.run(problem, found, instances.target(problem), Clock.begin(60), ignore)
     return outcome.witness is None and outcome.reason is None
 
 

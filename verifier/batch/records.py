@@ -14,7 +14,7 @@ import msgspec
 from verifier.batch.instances import Files, Instance, Names
 from verifier.config import Config
 from verifier.errors import InputError
-from verifier.network.identity import digest_of
+from verifier.network.models.identity import digest_of
 from verifier.result.result import Setting
 from verifier.result.verdict import Verdict
 

@@ -509,8 +509,8 @@ def test_values_on_oval21(
     benchmarks: Path, architecture: str, image: str, over_m: float, one_round: float | None
 ) -> None:
     """The worst row at the root, against values from an independent prototype (five digits)."""
-    from verifier.network.onnx import load_onnx
-    from verifier.property.canonical import canonicalise
+    from verifier.network.models.onnx import load_onnx
+    from verifier.property.problem import canonicalise
     from verifier.property.vnnlib import load_property
 
     folder = benchmarks / "oval21"

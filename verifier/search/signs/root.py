@@ -12,7 +12,7 @@ from verifier.bounding.core.rounding import layer_slack
 from verifier.bounding.core.sweep import Kinks, Sweep
 from verifier.bounding.solvers.conjunction import Conjunction
 from verifier.network.network import Network
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.search.signs.implied import implied_signs
 from verifier.shapes import Float, Int, Int8, Tensor
 
