@@ -10,6 +10,7 @@ import torch
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.average import Averaging
 from verifier.bounding.core.base import Until
+from verifier.bounding.core.state import cat
 from verifier.bounding.cuts.masks import CutMasks, refreshed
 from verifier.bounding.cuts.oracle import Threshold, find_masks
 from verifier.bounding.solvers.conjunction import ConjunctionDual
@@ -178,8 +179,8 @@ class PropagatedClimber(Climber):
         fresh = find_masks(dual.slopes, average, self.tier.thresholds[:1]).select(due)
         plain = point[..., : dual.plain]
         uses = dual.slopes.uses(plain, dual.evaluate(point))
-        masks, _ = refreshed(self.pool.select(batch.masks[due]), uses[due], fresh)
-        self.pool = CutMasks.cat([self.pool, masks])
+        masks = refreshed(self.pool.select(batch.masks[due]), uses[due], fresh)
+        self.pool = cat([self.pool, masks])
         numbers = torch.arange(self.rows, self.rows + len(due), device=due.device)
         self.rows += len(due)
         return batch.masks.index_copy(0, due, numbers)

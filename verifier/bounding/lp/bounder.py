@@ -23,7 +23,6 @@ from verifier.bounding.lp.cuts import RowCut, cut_rows, violated_cuts
 from verifier.bounding.lp.model import Model
 from verifier.bounding.lp.program import Floats
 from verifier.bounding.lp.solver import Solution, Solver
-from verifier.errors import InputError
 from verifier.network.network import Network
 from verifier.registry import Count, Options, Step
 
@@ -114,8 +113,6 @@ class _Reference:
     fixed: tuple[RowCut, ...] = ()
 
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
-        if region.radius is not None:
-            raise InputError("linear programs bound boxes only, not l2 balls: use a dual or a linear bounder")
         exact_net, exact_region, exact_objective = _in_float64(net, region, objective)
         lower = torch.full((region.count, objective.count), -torch.inf, dtype=torch.float64)
         centre = (exact_region.lower + exact_region.upper) / 2

@@ -22,7 +22,8 @@ import torch
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Dual, Evaluation, Steps
 from verifier.bounding.core.average import Average
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, halved, together, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, together, widest
+from verifier.bounding.core.state import halved
 from verifier.bounding.core.sweep import Choice, Route, Sweep, Trace
 from verifier.bounding.solvers.certified import Certified
 from verifier.network.network import Network
@@ -131,9 +132,6 @@ class SlopeDual(FaceDual):
         scale = self.sweep.region.lower.new_ones(2 * self.kinks)
         scale[self.kinks :] = self.split_scale
         return scale
-
-    def select(self, rows: Int[Tensor, " d"]) -> SlopeDual:
-        return SlopeDual(self.sweep.select(rows), self.objective.select(rows), self.split_scale)
 
 
 @dataclass(frozen=True, eq=False)

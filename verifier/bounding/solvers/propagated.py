@@ -18,7 +18,8 @@ from torch.nn.functional import pad
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Best, Steps
 from verifier.bounding.core.average import Averaging
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, halved, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, widest
+from verifier.bounding.core.state import cat, halved
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.cuts.oracle import Threshold, find_masks
@@ -77,7 +78,7 @@ def _together(parts: Sequence[PropagatedProof], dim: int) -> PropagatedProof:
     longest = max(parts, key=lambda part: part.masks.count)
     masks = [part.masks.padded(longest.masks, part.point.shape[:2]) for part in parts]
     points = [pad(part.point, (0, longest.point.shape[-1] - part.point.shape[-1])) for part in parts]
-    return PropagatedProof(torch.cat(points, dim=dim), CutMasks.cat(masks, dim))
+    return PropagatedProof(torch.cat(points, dim=dim), cat(masks, dim))
 
 
 @dataclass(frozen=True)
