@@ -17,7 +17,7 @@ from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.config import Config, build_intermediate, build_limits, build_policy, build_sharpening
 from verifier.falsify.base import Falsifier, FirstOf
-from verifier.falsify.pgd import quick, thorough
+from verifier.falsify.pgd import QuickOptions, quick, thorough
 from verifier.falsify.target import Target
 from verifier.loading import Given, Original
 from verifier.machine import Machine, WithinMemory, torch_threads
@@ -182,7 +182,7 @@ class Pipeline:
     @property
     def falsifier(self) -> Falsifier:
         options = self.task.config.falsify
-        return quick(self.task.seed, options.samples, options.restarts, options.steps, options.effort)
+        return quick(QuickOptions(options.samples, options.restarts, options.steps, options.effort), self.task.seed)
 
     def _share(self, seconds: float) -> Clock:
         return self.status.clock.within(seconds)
