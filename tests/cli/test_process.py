@@ -29,9 +29,11 @@ def stuck(task, status):
         print("stuck", file=sys.stderr, flush=True)
         while True:
             libc.usleep(60_000_000)  # no Python instruction is reached in here
-fake = types.ModuleType("verifier.pipeline")
+fake, loading = types.ModuleType("verifier.pipeline"), types.ModuleType("verifier.loading")
 fake.decide, fake.Task = stuck, lambda *a: None
+loading.GivenFiles = lambda *a: None
 sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
+sys.modules["verifier.loading"] = loading
 main()
 """
 PATIENT = STUCK.replace("libc.usleep(60_000_000)", "time.sleep(60)")
@@ -102,9 +104,11 @@ def decide(task, status):
     x, y = np.zeros(2, np.float32), np.zeros(1, np.float32)
     witness = counterexample.Counterexample(x, y, 0, sharp=True, token=counterexample._REPLAYED)
     return status.conclude(Verdict.SAT, counterexample=witness)
-fake = types.ModuleType("verifier.pipeline")
+fake, loading = types.ModuleType("verifier.pipeline"), types.ModuleType("verifier.loading")
 fake.decide, fake.Task = decide, lambda *a: None
+loading.GivenFiles = lambda *a: None
 sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
+sys.modules["verifier.loading"] = loading
 main()
 """
 UNDELIVERED = "error: the answer cannot be written to stdout: "

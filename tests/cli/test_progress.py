@@ -25,23 +25,25 @@ def slow(task, status):
         status.lower_bound = -2.5
         time.sleep(1.5)
     return status.conclude(Verdict.UNKNOWN, Reason.LIMIT)
-fake = types.ModuleType("verifier.pipeline")
+fake, loading = types.ModuleType("verifier.pipeline"), types.ModuleType("verifier.loading")
 fake.decide, fake.Task = slow, lambda *a: None
+loading.GivenFiles = lambda *a: None
 sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
+sys.modules["verifier.loading"] = loading
 main()
 """
 
 
 def test_a_line_says_what_is_known() -> None:
     status = Status(clock=Clock.begin())
-    assert "domains" not in describe(status, status.clock)
+    assert "domains" not in describe(status)
     status.tier, status.lower_bound = "linear", -0.5
     with status.phase("root"):
-        assert describe(status, status.clock).split(" | ")[1:] == ["root", "lower bound -0.5", "tier linear"]
+        assert describe(status).split(" | ")[1:] == ["root", "lower bound -0.5", "tier linear"]
     status.statistics = Statistics(domains=8, domains_by_tier={"big_m": 5, "active_set": 2}, leaves_lp=1)
     status.open, status.lower_bound = 3, -0.125
     with status.phase("search"):
-        line = describe(status, status.clock)
+        line = describe(status)
     known = ["search", "8 domains done, 3 open", "lower bound -0.125", "big_m 62 %, active_set 25 %"]
     assert line.split(" | ")[1:] == known
 
