@@ -79,16 +79,18 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
 ) -> LowerBounds:
     """Lower bounds of every row of an instance, by one method and without a search: incomplete verification.
 
-    The instance is given as for `verify`.  `method` is interval, crown, wong_kolter, alpha_crown, big_m, active_set,
-    saddle_point, as_sp, lp or lp_cuts; its options stand in the configuration under `bounding`, and `iterations`
-    replaces the number of its iterations.  (`verifier.bounds` bounds the hidden neurons instead.)
+    The instance is given as for `verify`.  `method` is one of `verifier.bounding.BOUNDERS.names()`; its options stand
+    in the configuration under `bounding`, and `iterations` replaces the number of its iterations.  (`verifier.bounds`
+    bounds the hidden neurons instead.)
 
     Guarantees: see `LowerBounds`.  Raises InputError for input that cannot be used.
     """
     if not isinstance(method, str):
         raise InputError(f"a method is given by its name, not by {shown(method)}")
     count = None if iterations is None else whole_number(iterations, "iterations", 0, MOST_ITERATIONS)
-    resolved = load_config(config, () if count is None else iteration_overrides([method], count))
+    resolved = load_config(config)
+    if count is not None:
+        resolved = load_config(resolved, iteration_overrides([method], count))
     machine = Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
     task = Task(given(network, prop, (lower, upper), unsafe), resolved, machine, number)

@@ -15,9 +15,9 @@ import torch
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
-from verifier.config import Config, build_intermediate, build_limits, build_policy, build_sharpening
+from verifier.config import Config
 from verifier.falsify.base import Falsifier, FirstOf
-from verifier.falsify.pgd import QuickOptions, quick, thorough
+from verifier.falsify.pgd import thorough
 from verifier.falsify.target import Target
 from verifier.loading import Given, Original
 from verifier.machine import Machine, WithinMemory, torch_threads
@@ -181,8 +181,7 @@ class Pipeline:
 
     @property
     def falsifier(self) -> Falsifier:
-        options = self.task.config.falsify
-        return quick(QuickOptions(options.samples, options.restarts, options.steps, options.effort), self.task.seed)
+        return self.task.config.falsify.attack(self.task.seed)
 
     def _share(self, seconds: float) -> Clock:
         return self.status.clock.within(seconds)
@@ -191,7 +190,7 @@ class Pipeline:
         """Bounds of all clauses at the root; what is not begun when they are `needless` is left out."""
         options = self.task.config.bounding
         self.status.tier = "linear"
-        bounder = ClauseBounder(build_intermediate(options), options.batch)
+        bounder = ClauseBounder(options.hidden(), options.batch)
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
             found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
@@ -206,11 +205,11 @@ class Pipeline:
         options = self.task.config.search
         with tracing(self.task.trace) as journal:
             whole = ProblemSearch(
-                build_policy(options),
-                build_limits(options),
-                build_intermediate(self.task.config.bounding),
+                options.policy(),
+                options.limits(),
+                self.task.config.bounding.hidden(),
                 self.falsifier if self.task.config.falsify.enabled else None,
-                build_sharpening(options.sharpen),
+                options.sharpening(),
                 Splitting(options.splitting),
                 journal=journal,
                 cores=self.processes,

@@ -12,7 +12,6 @@ import torch
 
 from verifier.bounding.clauses import RowsOfBoxes, boxes_together
 from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, widest
-from verifier.config import build_bounder, build_intermediate
 from verifier.machine import WithinMemory
 from verifier.pipeline import Task, load_problem, moved
 from verifier.property.problem import Problem
@@ -38,7 +37,7 @@ class Survey:
     @classmethod
     def of(cls, task: Task, methods: Sequence[str], status: Status, curves: bool = False) -> Survey:
         """Nothing known yet.  Raises InputError for an unknown method."""
-        tracks = [Track(name, build_bounder(name, task.config.bounding)) for name in methods]
+        tracks = [Track(name, task.config.bounding.bounder(name)) for name in methods]
         return cls(task, status, tuple(tracks), curves)
 
     def run(self) -> tuple[LowerBounds, ...]:
@@ -69,7 +68,7 @@ class Survey:
     def _bound(self, problem: Problem, until: Until) -> None:
         """Batches of boxes, and for each batch all methods: they share the bounds of the hidden neurons."""
         options = self.task.config.bounding
-        intermediate = build_intermediate(options)
+        intermediate = options.hidden()
         boxes = torch.arange(len(problem.lower), device=problem.lower.device)
         for some in boxes.split(boxes_together(problem.network, options.batch)):
             if until.expired():
