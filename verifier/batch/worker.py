@@ -105,11 +105,12 @@ def _warm_up() -> Solve:
 
 
 def _solve(job: Job, status: Status) -> Result:
+    from verifier.config import Config
     from verifier.loading import GivenFiles
     from verifier.pipeline import Task, decide
 
     machine = Machine(job.device, job.threads, job.timeout)
-    return decide(Task(GivenFiles(job.network, job.prop), job.config, machine, job.seed), status)
+    return decide(Task(GivenFiles(job.network, job.prop), Config.of(job.config), machine, job.seed), status)
 
 
 def _own_stdout() -> BinaryIO:
