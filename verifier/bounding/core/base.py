@@ -94,13 +94,16 @@ class Region:
 class Objective:
     """S linear functions per region: coefficients . x_hat[layer] + inputs . x[0] + constant, to be minimised.
 
-    `layer` counts from 1; K + 1 is the output.  A leading axis of size 1 serves all regions.
+    `layer` counts from 1; K + 1 is the output.  A leading axis of size 1 serves all regions.  `error` says how much
+    larger than the functions that are meant these ones can be on the region, if they were rounded themselves: rigorous
+    bounds subtract it.
     """
 
     layer: int
     coefficients: Float[Tensor, "#D S n"]
     inputs: Float[Tensor, "#D S n0"] | None = None
     constant: Float[Tensor, "#D S"] | None = None
+    error: Float[Tensor, "#D S"] | None = None
 
     @property
     def count(self) -> int:
@@ -108,32 +111,21 @@ class Objective:
 
     def select(self, rows: Int[Tensor, " d"]) -> Objective:
         """The objectives of some of the regions."""
-        if self.coefficients.shape[0] == 1:
-            return self
-        return Objective(
-            self.layer,
-            self.coefficients[rows],
-            None if self.inputs is None else self.inputs[rows],
-            None if self.constant is None else self.constant[rows],
-        )
+        return self if self.coefficients.shape[0] == 1 else self._each(lambda values: values[rows])
 
     def to(self, dtype: torch.dtype) -> Objective:
         """The same objectives in another precision."""
-        return Objective(
-            self.layer,
-            self.coefficients.to(dtype),
-            None if self.inputs is None else self.inputs.to(dtype),
-            None if self.constant is None else self.constant.to(dtype),
-        )
+        return self._each(lambda values: values.to(dtype))
 
     def part(self, start: int, stop: int) -> Objective:
         """The objectives from `start` up to `stop`."""
-        return Objective(
-            self.layer,
-            self.coefficients[:, start:stop],
-            None if self.inputs is None else self.inputs[:, start:stop],
-            None if self.constant is None else self.constant[:, start:stop],
+        return self._each(lambda values: values[:, start:stop])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Objective:
+        inputs, constant, error = (
+            None if values is None else change(values) for values in (self.inputs, self.constant, self.error)
         )
+        return Objective(self.layer, change(self.coefficients), inputs, constant, error)
 
 
 class Proof(ABC):
