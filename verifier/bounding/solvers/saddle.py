@@ -49,9 +49,9 @@ class Prices:
     `total` is the sum of all beta; `spread[i]` the sum of (W.I)^T beta for the i-th term of the group; `constant` what
     offsets contribute; `g` the coefficient of -z.  All are linear in the multipliers.
 
-    Exact sums come from one set of multipliers, and so give a valid bound.  Rounded ones no longer do: each may have been
-    rounded in another direction.  `error` is what that can have cost the bound in an earlier run, on the regions where
-    the rounding happened (`Saddle.settled`); it is zero for prices that are made of multipliers.
+    Exact sums come from one set of multipliers, and so give a valid bound.  Rounded ones no longer do: each may have
+    been rounded in another direction.  `error` is what that can have cost the bound in an earlier run, on the regions
+    where the rounding happened (`Saddle.settled`); it is zero for prices that are made of multipliers.
     """
 
     alpha: Float[Tensor, "D S a"]
