@@ -32,9 +32,9 @@ from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.propagated_dual import PropagatedDual
 from verifier.bounding.solvers.saddle import Caps, Saddle, blend, row_geometries
 from verifier.bounding.solvers.saddle_point import SaddlePoint
-from verifier.network.convert import to_graph_module
+from verifier.network.lowering.convert import to_graph_module
+from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Network
-from verifier.network.onnx import load_onnx
 from verifier.property.vnnlib import load_property
 
 ROOT = Path(__file__).resolve().parent.parent

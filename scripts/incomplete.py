@@ -1,4 +1,4 @@
-"""Incomplete verification on the paper's SGD-trained network: bound and time of each method, for docs/bounding.md.
+"""Incomplete verification on the paper's SGD network: bound and time of each method (docs/measured/bounding.md).
 
     .venv/bin/python scripts/incomplete.py oval_paper --results incomplete.jsonl
     .venv/bin/python scripts/incomplete.py oval_paper --results incomplete.jsonl --table
@@ -37,8 +37,8 @@ from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.big_m import BigM, Start
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.saddle_point import SaddlePoint
+from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Network
-from verifier.network.onnx import load_onnx
 
 NETWORK = "cifar_sgd_8px"
 ROWS = 9

@@ -25,8 +25,8 @@ from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
-from verifier.property.canonical import Problem, canonicalise
-from verifier.property.property import Boxes, Clause, ExactRow, Property, Rows
+from verifier.property.problem import Problem, canonicalise
+from verifier.property.property import Boxes, Clause, ExactRow, Property, RoundedRows
 from verifier.search.boxes.bounds import BoxBounder, Effort
 from verifier.search.boxes.boxes import BoxDomains, split
 from verifier.search.boxes.space import InputOptions, InputSpace
@@ -53,7 +53,7 @@ def problem(net: Network, bound: float) -> Problem:
     side = np.full((1, net.n_in), 0.3)
     box = Boxes.enclosed((-side, -side), (side, side))
     row = ExactRow(((0, Fraction(1)),), (), Fraction(bound), False)
-    rows = Rows.rounded([row], net.n_in, net.n_out, (-side[0], side[0]))
+    rows = RoundedRows.of([row], net.n_in, net.n_out, (-side[0], side[0]))
     return canonicalise(net, Property(net.n_in, net.n_out, box, (Clause(0, rows),)))
 
 

@@ -1,4 +1,4 @@
-"""Root bounds of the worst output row by every method, beside each other: the table of docs/bounding.md.
+"""Root bounds of the worst output row by every method, beside each other: the table of docs/measured/bounding.md.
 
     .venv/bin/python scripts/root_bounds.py oval21 img8194 img3161 img4325
 
@@ -29,8 +29,8 @@ from verifier.bounding.solvers.big_m import BigM, Start
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.propagated import Propagated
 from verifier.bounding.solvers.saddle_point import SaddlePoint
+from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Network
-from verifier.network.onnx import load_onnx
 from verifier.property.vnnlib import load_property
 
 PAPER, FINE = Steps(1e-2, 1e-4, linear=True), Steps(1e-3, 1e-6, linear=True)

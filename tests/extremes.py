@@ -11,7 +11,7 @@ from fractions import Fraction
 from falsify import instances
 
 from verifier.network.network import Network
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 
 Layer = tuple[list[list[float]], list[float]]
 """Weights and biases."""

@@ -20,7 +20,7 @@ from verifier import run
 from verifier.clock import Clock
 from verifier.config import load_config
 from verifier.loading import from_files
-from verifier.network.onnx import load_onnx
+from verifier.network.models.onnx import load_onnx
 from verifier.property.vnnlib import load_property
 from verifier.result.ledger import Ledger
 from verifier.result.result import Result, Setting

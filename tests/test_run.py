@@ -22,10 +22,10 @@ from verifier.clock import Clock
 from verifier.config import Config, load_config
 from verifier.defaults import default_dtype
 from verifier.errors import InputError
-from verifier.falsify.arena import Arena
+from verifier.falsify.target import Target
 from verifier.loading import from_arrays
 from verifier.processes import cores, forkable
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.ledger import Ledger
 from verifier.result.result import Result, Setting
@@ -404,7 +404,7 @@ def test_the_bounds_hear_of_an_attack_that_succeeds(module: nn.Module) -> None:
 
 @FORKS
 def test_bounds_that_close_everything_end_the_attack(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(task: Task, arena: Arena, clock: Clock) -> Counterexample | None:
+    def slow(task: Task, arena: Target, clock: Clock) -> Counterexample | None:
         time.sleep(10 * PATIENCE)
         raise AssertionError("nobody waits so long")
 
@@ -422,7 +422,7 @@ def test_an_attack_that_is_not_done_is_waited_for(module: nn.Module, monkeypatch
     """Bounds that leave something open say nothing about what it will find."""
     usual = verifier.run._falsify  # type: ignore[attr-defined]
 
-    def slow(task: Task, arena: Arena, clock: Clock) -> Counterexample | None:
+    def slow(task: Task, arena: Target, clock: Clock) -> Counterexample | None:
         time.sleep(0.3)
         return usual(task, arena, clock)
 
@@ -437,7 +437,7 @@ def test_an_attack_that_is_not_done_is_waited_for(module: nn.Module, monkeypatch
 def test_an_error_in_the_attack_is_no_answer(
     module: nn.Module, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def broken(task: Task, arena: Arena, clock: Clock) -> Counterexample | None:
+    def broken(task: Task, arena: Target, clock: Clock) -> Counterexample | None:
         raise error
 
     def open_(task: Task, problem: Problem, ledger: Ledger, needless: Callable[[], bool]) -> ClauseBounds:

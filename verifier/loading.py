@@ -14,8 +14,8 @@ from torch import nn
 from verifier.arguments import path_name
 from verifier.defaults import default_dtype
 from verifier.errors import InputError
-from verifier.network.module import ModuleModel
-from verifier.network.onnx import OnnxModel, load_onnx
+from verifier.network.models.module import ModuleModel
+from verifier.network.models.onnx import OnnxModel, load_onnx
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, check_shape, clause_arrays, property_of_arrays
 from verifier.property.property import Property
 from verifier.property.vnnlib import load_property

@@ -19,22 +19,22 @@ from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.hidden import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
-from verifier.config import Config, build_intermediate, build_limits, build_policy, build_sharpening, load_config
+from verifier.config import Config, load_config
 from verifier.defaults import own_defaults
 from verifier.errors import InputError
-from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
-from verifier.falsify.presets import quick, thorough
+from verifier.falsify.pgd import thorough
+from verifier.falsify.target import Target
 from verifier.loading import Instance, Loader, Model, Source, file_name, loader
 from verifier.machine import machine, one_thread, out_of_memory
-from verifier.network.checks import check_against, faithful_network
+from verifier.network.judge import check_against, faithful_network
+from verifier.network.magnitudes import beyond, spoiled
 from verifier.network.merge import merged
 from verifier.network.network import Network
-from verifier.network.reach import beyond, spoiled
 from verifier.precision import full_precision
 from verifier.processes import Answer, Forks, cores, forkable
 from verifier.property.arrays import Numbers, Unsafe
-from verifier.property.canonical import ClauseRows, Problem, canonicalise
+from verifier.property.problem import ClauseRows, Problem, canonicalise
 from verifier.result.counterexample import Counterexample
 from verifier.result.ledger import Ledger
 from verifier.result.result import Result, Setting
@@ -158,7 +158,7 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
         problem, model = load_problem(task, ledger, merged)
     if not problem.property.clauses:
         return ledger.conclude(Verdict.UNSAT)
-    arena = Arena.of(problem, model, device)
+    arena = Target.of(problem, model, device)
     ledger.reserve = arena.reserve
     if problem.beyond is not None:
         return _unproved(task, problem.beyond, arena, ledger)
@@ -176,7 +176,7 @@ def _decide(task: Task, device: torch.device, ledger: Ledger) -> Result:
         return _search(task, problem, arena, found, ledger)
 
 
-def _unproved(task: Task, layer: str, arena: Arena, ledger: Ledger) -> Result:
+def _unproved(task: Task, layer: str, arena: Target, ledger: Ledger) -> Result:
     """What can be said of a network with numbers that no proof can be made with: `sat`, or nothing."""
     with ledger.phase("attack"), one_thread():
         witness = _falsify(task, arena, ledger.clock)
@@ -187,7 +187,7 @@ def _unproved(task: Task, layer: str, arena: Arena, ledger: Ledger) -> Result:
 
 
 def _first_look(
-    task: Task, problem: Problem, arena: Arena, ledger: Ledger
+    task: Task, problem: Problem, arena: Target, ledger: Ledger
 ) -> tuple[Counterexample | None, ClauseBounds | None]:
     """A quick attack and the bounds at the root: a witness, or bounds.
 
@@ -210,7 +210,7 @@ def _first_look(
             return beside.wait(), found
 
 
-def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, ledger: Ledger) -> Result:
+def _search(task: Task, problem: Problem, arena: Target, found: ClauseBounds, ledger: Ledger) -> Result:
     """Branch and bound over the clauses that the root bounds left open."""
 
     def report(progress: Progress) -> None:
@@ -225,11 +225,11 @@ def _search(task: Task, problem: Problem, arena: Arena, found: ClauseBounds, led
     falsifier = _falsifier(task) if task.config.falsify.enabled else None
     with tracing(task.trace) as journal:
         whole = ProblemSearch(
-            build_policy(options),
-            build_limits(options),
+            options.policy(),
+            options.limits(),
             _intermediate(task),
             falsifier,
-            build_sharpening(options.sharpen),
+            options.sharpening(),
             Splitting(options.splitting),
             journal=journal,
             cores=processes(task, problem),
@@ -256,7 +256,7 @@ def processes(task: Task, problem: Problem) -> int:
 
 
 def _intermediate(task: Task) -> GroupBounds:
-    return build_intermediate(task.config.bounding)
+    return task.config.bounding.hidden()
 
 
 def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
@@ -266,7 +266,7 @@ def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
         witness = None
         if problem.rows and task.config.falsify.enabled:
             falsifier = FirstOf((_falsifier(task), thorough(task.seed)))
-            arena = Arena.of(problem, model, device)
+            arena = Target.of(problem, model, device)
             ledger.reserve = arena.reserve
             witness = falsifier.attack(arena, ledger.clock)
     if witness is not None:
@@ -276,14 +276,14 @@ def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
     return ledger.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the attack found no counterexample")
 
 
-def _falsify(task: Task, arena: Arena, clock: Clock) -> Counterexample | None:
+def _falsify(task: Task, arena: Target, clock: Clock) -> Counterexample | None:
     options = task.config.falsify
     if not options.enabled:
         return None
     return _falsifier(task).attack(arena, clock.within(options.seconds))
 
 
-def _refine(task: Task, arena: Arena, found: ClauseBounds, clock: Clock) -> Counterexample | None:
+def _refine(task: Task, arena: Target, found: ClauseBounds, clock: Clock) -> Counterexample | None:
     """Starts the falsifier at the points where the relaxation is worst."""
     options = task.config.falsify
     if not options.enabled or not found.points or clock.expired():
@@ -294,8 +294,7 @@ def _refine(task: Task, arena: Arena, found: ClauseBounds, clock: Clock) -> Coun
 
 
 def _falsifier(task: Task) -> Falsifier:
-    options = task.config.falsify
-    return quick(task.seed, options.samples, options.restarts, options.steps, options.effort)
+    return task.config.falsify.attack(task.seed)
 
 
 def _bound(task: Task, problem: Problem, ledger: Ledger, needless: Callable[[], bool] | None = None) -> ClauseBounds:

@@ -15,8 +15,8 @@ from verifier.bounding.core.base import Until
 from verifier.bounding.hidden import Intermediate, RootBounds
 from verifier.clock import Clock
 from verifier.network.network import Network
-from verifier.property.canonical import Problem, canonicalise
-from verifier.property.property import Boxes, Clause, ExactRow, Property, Rows
+from verifier.property.problem import Problem, canonicalise
+from verifier.property.property import Boxes, Clause, ExactRow, Property, RoundedRows
 
 
 def problem(network: Network, seed: int, boxes: int, sizes: list[int], inputs: bool = False) -> Problem:
@@ -34,7 +34,7 @@ def problem(network: Network, seed: int, boxes: int, sizes: list[int], inputs: b
     clauses = []
     for k, size in enumerate(sizes):
         box = k % boxes
-        rows = Rows.rounded([row() for _ in range(size)], network.n_in, network.n_out, (low[box], high[box]))
+        rows = RoundedRows.of([row() for _ in range(size)], network.n_in, network.n_out, (low[box], high[box]))
         clauses.append(Clause(box, rows))
     prop = Property(network.n_in, network.n_out, Boxes.enclosed((low, low), (high, high)), tuple(clauses))
     return canonicalise(network, prop)

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from verifier.falsify.arena import Arena
+from verifier.falsify.target import Target
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
-from verifier.property.canonical import Problem, canonicalise
-from verifier.property.property import Boxes, Clause, ExactRow, Property, Rows
+from verifier.property.problem import Problem, canonicalise
+from verifier.property.property import Boxes, Clause, ExactRow, Property, RoundedRows
 from verifier.result.counterexample import Counterexample
 
 Row = tuple[dict[int, object], dict[int, object], object]
@@ -59,12 +59,12 @@ def boxes(lower: Sequence[Sequence[object]], upper: Sequence[Sequence[object]]) 
 def problem(network: Network, box: Boxes, clauses: Sequence[tuple[int, Sequence[ExactRow]]]) -> Problem:
     """An instance; each clause is the number of its box and its rows."""
     n_x, n_y = network.n_in, network.n_out
-    made = [Clause(b, Rows.rounded(rows, n_x, n_y, (box.lower[b], box.upper[b]))) for b, rows in clauses]
+    made = [Clause(b, RoundedRows.of(rows, n_x, n_y, (box.lower[b], box.upper[b]))) for b, rows in clauses]
     return canonicalise(network, Property(n_x, n_y, box, tuple(made)))
 
 
-def arena(instance: Problem, shift: float = 0.0) -> Arena:
-    return Arena.of(instance, Float32Model(instance.network, shift))
+def target(instance: Problem, shift: float = 0.0) -> Target:
+    return Target.of(instance, Float32Model(instance.network, shift))
 
 
 def layer(name: str, source: int, weight: Sequence[Sequence[float]], bias: Sequence[float]) -> Affine:

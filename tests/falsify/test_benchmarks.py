@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from verifier.clock import Clock
-from verifier.falsify.presets import quick
-from verifier.network.onnx import load_onnx
-from verifier.property.canonical import canonicalise
+from verifier.falsify.pgd import quick
+from verifier.network.models.onnx import load_onnx
+from verifier.property.problem import canonicalise
 from verifier.property.vnnlib import load_property
 
 # Families of which the quick preset found every known counterexample when this was written.

@@ -15,17 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verifier.clock import Clock
-from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier, FirstOf
-from verifier.falsify.pgd import PGD, Adam, Descent, Signed
-from verifier.falsify.presets import quick, thorough
+from verifier.falsify.pgd import PGD, AdamSteps, Descent, SignSteps, quick, thorough
+from verifier.falsify.target import Target
 from verifier.network.network import Network
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 
-SIGNED = PGD(Descent(Signed(), 30), samples=16, restarts=8)
-ADAM = PGD(Descent(Adam(), 30), samples=16, restarts=8)
-LARGE = PGD(Descent(Signed(), 40), samples=1024, restarts=64)
+SIGNED = PGD(Descent(SignSteps(), 30), samples=16, restarts=8)
+ADAM = PGD(Descent(AdamSteps(), 30), samples=16, restarts=8)
+LARGE = PGD(Descent(SignSteps(), 40), samples=1024, restarts=64)
 BOTH = pytest.mark.parametrize("falsifier", [SIGNED, ADAM], ids=["signed", "adam"])
 NO_LIMIT = Clock.begin()
 
@@ -50,18 +49,18 @@ class Passes:
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
-    made, forward, slope = Passes(0.05), Network.forward, Arena.slope
+    made, forward, slope = Passes(0.05), Network.forward, Target.slope
 
     def counted_forward(net: Network, x: torch.Tensor) -> torch.Tensor:
         made.one(len(x))
         return forward(net, x)
 
-    def counted_slope(arena: Arena, x: torch.Tensor, clause: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def counted_slope(target: Target, x: torch.Tensor, clause: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         made.one(len(x))
-        return slope(arena, x, clause)
+        return slope(target, x, clause)
 
     monkeypatch.setattr(Network, "forward", counted_forward)
-    monkeypatch.setattr(Arena, "slope", counted_slope)
+    monkeypatch.setattr(Target, "slope", counted_slope)
     monkeypatch.setattr("verifier.clock.time", made)
     return made
 
@@ -80,9 +79,9 @@ def test_step_sizes_shrink_from_the_first_to_the_last() -> None:
     assert Descent(steps=1, first=0.3).size(0) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("rule", [Signed(), Adam()])
+@pytest.mark.parametrize("rule", [SignSteps(), AdamSteps()])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-def test_the_first_direction_is_the_sign_whatever_the_scale(rule: Signed | Adam, scale: float) -> None:
+def test_the_first_direction_is_the_sign_whatever_the_scale(rule: SignSteps | AdamSteps, scale: float) -> None:
     direction, _ = rule.direction(scale * torch.tensor([[3.0, -0.01, 0.0]]), None)
     torch.testing.assert_close(direction, torch.tensor([[-1.0, 1.0, 0.0]]), rtol=1e-4, atol=1e-4)
 
@@ -90,7 +89,7 @@ def test_the_first_direction_is_the_sign_whatever_the_scale(rule: Signed | Adam,
 def test_adam_slows_down_where_the_sign_alternates() -> None:
     memory, direction = None, torch.zeros(1, 2)
     for step in range(20):
-        direction, memory = Adam().direction(torch.tensor([[1.0, (-1.0) ** step]]), memory)
+        direction, memory = AdamSteps().direction(torch.tensor([[1.0, (-1.0) ** step]]), memory)
     assert direction[0, 0] == pytest.approx(-1.0, abs=1e-3)
     assert abs(direction[0, 1]) < 0.2
 
@@ -304,9 +303,9 @@ def test_the_deadline_is_kept(passes: Passes) -> None:
 
 
 def test_the_deadline_is_kept_inside_of_a_descent(passes: Passes) -> None:
-    arena = instances.arena(hopeless())
+    target = instances.target(hopeless())
     clock = Clock.begin(0.2)
-    witness, _ = Descent(steps=10_000).run(arena, torch.zeros(1, 50), torch.tensor([0]), clock)
+    witness, _ = Descent(steps=10_000).run(target, torch.zeros(1, 50), torch.tensor([0]), clock)
     assert witness is None
     assert passes.began[0] < passes.began[-1] < clock.deadline
 
@@ -315,16 +314,16 @@ def test_effort_goes_to_the_clauses_that_came_lowest(monkeypatch: pytest.MonkeyP
     """Clause 2 has the largest margin at the centre, but the lowest after a descent."""
     rows = [{0: -1}, {0: -1}, {0: -10}, {0: -1}]
     clauses = [(0, [instances.row(y, c)]) for y, c in zip(rows, [-2, -3, "-10.5", -4], strict=True)]
-    arena = instances.arena(instances.problem(instances.identity(1), instances.boxes([[0]], [[1]]), clauses))
+    target = instances.target(instances.problem(instances.identity(1), instances.boxes([[0]], [[1]]), clauses))
     waves = []
     run = Descent.run
 
-    def spy(descent: Descent, arena: Arena, x: torch.Tensor, clause: torch.Tensor, until: Clock) -> object:
+    def spy(descent: Descent, target: Target, x: torch.Tensor, clause: torch.Tensor, until: Clock) -> object:
         waves.append(clause.unique().tolist())
-        return run(descent, arena, x, clause, until)
+        return run(descent, target, x, clause, until)
 
     monkeypatch.setattr(Descent, "run", spy)
-    assert SIGNED.attack(arena, NO_LIMIT) is None
+    assert SIGNED.attack(target, NO_LIMIT) is None
     assert waves == [[0, 1, 2, 3], [2]]
 
 

@@ -11,12 +11,12 @@ import pytest
 from falsify import instances
 from rounding import Case, random_case
 
-from verifier.falsify.arena import Arena
 from verifier.falsify.real import RealArithmetic, enclosed_outputs
+from verifier.falsify.target import Target
+from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Network
-from verifier.network.onnx import load_onnx
 from verifier.network.rational import RationalNetwork
-from verifier.property.canonical import canonicalise
+from verifier.property.problem import canonicalise
 from verifier.property.vnnlib import load_property
 
 
@@ -107,10 +107,10 @@ def test_a_neighbour_does_not_stand_in_for_a_point_between_floats() -> None:
 def test_a_witness_of_the_run_alone_is_not_returned_but_kept() -> None:
     net, box = instances.identity(1), instances.boxes([["0.1"]], [["0.1"]])
     problem = instances.problem(net, box, [(0, [instances.row({0: -1}, "-0.1000000001")])])
-    arena = Arena.of(problem, instances.Float32Model(net))
-    x, clause = arena.lower, arena.box.new_zeros(1)
-    assert arena.replay(x, x.new_zeros(1), clause) is None
-    kept = arena.reserve.found()
+    target = Target.of(problem, instances.Float32Model(net))
+    x, clause = target.lower, target.box.new_zeros(1)
+    assert target.replay(x, x.new_zeros(1), clause) is None
+    kept = target.reserve.found()
     assert kept is not None
     assert (kept.exact, kept.sharp) == (False, False)
 
@@ -118,8 +118,8 @@ def test_a_witness_of_the_run_alone_is_not_returned_but_kept() -> None:
 def test_a_sharp_witness_is_returned_and_nothing_is_kept() -> None:
     net, box = instances.identity(1), instances.boxes([["0.1"]], [["0.1"]])
     problem = instances.problem(net, box, [(0, [instances.row({0: -1}, "-0.0999")])])
-    arena = Arena.of(problem, instances.Float32Model(net))
-    found = arena.replay(arena.lower, arena.lower.new_zeros(1), arena.box.new_zeros(1))
+    target = Target.of(problem, instances.Float32Model(net))
+    found = target.replay(target.lower, target.lower.new_zeros(1), target.box.new_zeros(1))
     assert found is not None
     assert (found.exact, found.sharp) == (False, True)
-    assert arena.reserve.found() is None
+    assert target.reserve.found() is None

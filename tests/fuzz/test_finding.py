@@ -26,7 +26,7 @@ from fuzzing.simplex import OracleError
 from onnx import TensorProto, helper
 
 from verifier import run
-from verifier.property.canonical import ClauseRows, Problem
+from verifier.property.problem import ClauseRows, Problem
 
 ZERO, ONE = Fraction(0), Fraction(1)
 

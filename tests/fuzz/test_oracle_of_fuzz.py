@@ -21,7 +21,7 @@ from fuzzing.queries import DIALECTS, Clause, Query, Writer, approximate, decima
 from fuzzing.simplex import HalfSpace, OracleError, minimise
 from onnx import TensorProto, helper
 
-from verifier.network.supported import SUPPORTED
+from verifier.network.rewrite.graph import SUPPORTED
 from verifier.property.vnnlib import load_property
 
 ONE, HALF = Fraction(1), Fraction(1, 2)

@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from verifier.network.checks import check_against
+from verifier.network.judge import check_against
+from verifier.network.models.onnx import OnnxModel, load_onnx
 from verifier.network.network import Network
-from verifier.network.onnx import OnnxModel, load_onnx
 
 Build = Callable[..., OnnxModel]
 

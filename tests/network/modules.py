@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from verifier.errors import InputError
-from verifier.network.module import ModuleModel
+from verifier.network.models.module import ModuleModel
 
 WEIGHT = torch.tensor([[1.0, -2.0, 3.0, 0.5], [2.0, 1.0, -1.0, 1.0]])
 

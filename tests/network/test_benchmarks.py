@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from verifier.errors import UnsupportedOperator
-from verifier.network.checks import check_against
-from verifier.network.onnx import load_onnx
+from verifier.network.judge import check_against
+from verifier.network.models.onnx import load_onnx
 from verifier.property.vnnlib import load_property
 
 LOWERED = {

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.network.exact import Entries, product, rounds_nothing, total, unit
-from verifier.network.forms import entries_of
+from verifier.network.entries import Entries, entries_of, product, rounds_nothing, total, unit
 from verifier.operators import Dense
 
 NUMBERS = st.one_of(

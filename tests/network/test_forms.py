@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from verifier.network.exact import Entries
-from verifier.network.forms import convolutions, entries_of, map_of
+from verifier.network.entries import Entries, convolutions, entries_of, map_of
 from verifier.operators import Chain, Conv, Dense, Diagonal, LinearMap, Select, Sparse
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from verifier.errors import InputError, UnsupportedOperator
-from verifier.network.lower import lower
+from verifier.network.lowering.run import lower
 
 
 class Apply(nn.Module):

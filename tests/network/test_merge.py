@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from verifier.bounding.relaxation.zonotope import propagate
-from verifier.network.lower import lower
+from verifier.network.lowering.run import lower
 from verifier.network.merge import merged
+from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Affine, Network
-from verifier.network.onnx import load_onnx
 from verifier.operators import Conv, Dense, LinearMap, Select
 
 SEEDS = st.integers(0, 2**16)

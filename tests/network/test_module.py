@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from verifier.errors import InputError
-from verifier.network.checks import check_against
-from verifier.network.module import ModuleModel
+from verifier.network.judge import check_against
+from verifier.network.models.module import ModuleModel
 
 
 class Residual(nn.Module):

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import verifier
 from verifier.errors import InputError
-from verifier.network.module import ModuleModel
+from verifier.network.models.module import ModuleModel
 
 T = torch.Tensor
 

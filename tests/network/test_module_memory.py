@@ -12,7 +12,7 @@ from network.modules import Code, assert_same_function
 from torch import nn
 from torch.nn import functional as F
 
-from verifier.network.module import ModuleModel
+from verifier.network.models.module import ModuleModel
 
 T = torch.Tensor
 

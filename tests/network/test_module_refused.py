@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from verifier.errors import InputError, UnsupportedOperator
-from verifier.network.module import ModuleModel
+from verifier.network.models.module import ModuleModel
 
 T = torch.Tensor
 

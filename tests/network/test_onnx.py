@@ -17,8 +17,8 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from torch import nn
 
 from verifier.errors import InputError, SoundnessError, UnsupportedOperator, VerifierError
-from verifier.network.checks import check_against
-from verifier.network.onnx import load_onnx
+from verifier.network.judge import check_against
+from verifier.network.models.onnx import load_onnx
 
 make = helper.make_node
 R = np.random.default_rng(0)
@@ -443,7 +443,7 @@ def test_torchvision_is_neither_imported_nor_hidden(tmp_path):
     (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('must not be imported')")
     mlp(tmp_path / "a.onnx")
     code = (
-        "import sys; from verifier.network.onnx import load_onnx\n"
+        "import sys; from verifier.network.models.onnx import load_onnx\n"
         f"print(load_onnx({str(tmp_path / 'a.onnx')!r}).network().relus, 'torchvision' in sys.modules)"
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])

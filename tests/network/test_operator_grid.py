@@ -11,8 +11,8 @@ from operator_grid.judge import End, Outcome, judged
 from operator_grid.refusals import REFUSALS
 from operator_grid.table import FAMILIES, case_of
 
-from verifier.network import rewrite
-from verifier.network.supported import SUPPORTED
+from verifier.network.rewrite import arithmetic
+from verifier.network.rewrite.graph import SUPPORTED
 
 LARGER = 5
 """The slow tests go through this many times as many cases."""
@@ -97,7 +97,7 @@ def again(label: str) -> Outcome:
 
 def test_a_wrong_value_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     label = next(outcome.case.label for outcome in fast("unary") if outcome.case.nodes[-1].op_type == "Neg")
-    monkeypatch.setitem(rewrite.REWRITERS, "Neg", rewrite.unchanged_value)
+    monkeypatch.setitem(arithmetic.REWRITERS, "Neg", arithmetic.unchanged_value)
     outcome = again(label)
     assert outcome.end is End.WRONG
     assert label in faults((outcome,))[0]
@@ -105,7 +105,7 @@ def test_a_wrong_value_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wrong_shape_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     label = first_equal("unsqueeze")
-    monkeypatch.setitem(rewrite.REWRITERS, "Unsqueeze", rewrite.unchanged_value)
+    monkeypatch.setitem(arithmetic.REWRITERS, "Unsqueeze", arithmetic.unchanged_value)
     assert again(label).end is End.WRONG
 
 
@@ -114,7 +114,7 @@ def test_a_crash_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("seeded")
 
     label = first_equal("concat")
-    monkeypatch.setattr("verifier.network.onnx.normalise", crash)
+    monkeypatch.setattr("verifier.network.models.onnx.normalise", crash)
     outcome = again(label)
     assert outcome.end is End.CRASHED
     assert faults((outcome,))
@@ -122,7 +122,7 @@ def test_a_crash_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_new_refusal_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     label = first_equal("transpose")
-    monkeypatch.delitem(rewrite.REWRITERS, "Transpose")
+    monkeypatch.delitem(arithmetic.REWRITERS, "Transpose")
     outcome = again(label)
     assert outcome.end is End.REFUSED
     assert faults((outcome,))

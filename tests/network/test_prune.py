@@ -8,8 +8,8 @@ import networks
 import pytest
 import torch
 
+from verifier.network.merge import pruned
 from verifier.network.network import Network
-from verifier.network.prune import pruned
 from verifier.operators import Dense, Select
 
 

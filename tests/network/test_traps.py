@@ -20,9 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 import verifier
 from verifier.batch.records import network_digest
 from verifier.errors import InputError, UnsupportedOperator
-from verifier.network.checks import check_against, faithful_network
-from verifier.network.constants import exact_product, exact_sum
-from verifier.network.onnx import load_onnx
+from verifier.network.judge import check_against, faithful_network
+from verifier.network.models.onnx import load_onnx
+from verifier.network.rewrite.constants import exact_product, exact_sum
 from verifier.result.verdict import Verdict
 
 make = helper.make_node

@@ -14,8 +14,8 @@ from onnx.reference import ReferenceEvaluator
 from operator_grid.case import DOUBLE, FLOAT, Array, Case, quiet_session
 
 from verifier.errors import InputError
+from verifier.network.models.onnx import OnnxModel
 from verifier.network.network import Network
-from verifier.network.onnx import OnnxModel
 
 TOLERANCE = {DOUBLE: 2.0**-45, FLOAT: 2.0**-20}
 """For rounded cases, relative to 1 + |output|, by the precision of the run that they are compared with."""

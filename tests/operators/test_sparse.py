@@ -19,12 +19,11 @@ from verifier.bounding.lp.bounder import PlanetLP
 from verifier.bounding.relaxation.zonotope import propagate
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
-from verifier.network.lower import lower
+from verifier.network.lowering.run import lower
 from verifier.network.network import Affine, Network
 from verifier.operators import Chain, Dense, Diagonal, LinearMap, Select, Sparse, compose, gamma, stored
+from verifier.operators.matrix import LEAST_ENTRIES, stored_rows
 from verifier.operators.signed import absolute, parts, signed, within_reach
-from verifier.operators.sparse import LEAST_ENTRIES
-from verifier.operators.stored import stored_rows
 
 SEEDS = st.integers(0, 2**16)
 

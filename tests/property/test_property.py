@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from property.oracles import declared
 
-from verifier.property.property import Boxes, Clause, ExactRow, Property, Rows
+from verifier.property.property import Boxes, Clause, ExactRow, Property, RoundedRows
 from verifier.property.vnnlib import parse
 
 DECIMALS = st.decimals(-100, 100, places=9) | st.decimals(-1, 1, places=18) | st.decimals(-8, 8, places=1)
-NO_ROWS = Rows.rounded((), 1, 1, (np.zeros(1), np.zeros(1)))
+NO_ROWS = RoundedRows.of((), 1, 1, (np.zeros(1), np.zeros(1)))
 
 
 def boxed(low: object, high: object, strict: bool = False) -> Boxes:
@@ -65,7 +65,7 @@ def test_the_float32_of_a_hollow_point_is_the_nearest(text: str) -> None:
 def test_float_rows_contain_the_exact_ones(rows: list[tuple[object, object, object]], data: st.DataObject) -> None:
     exact = [ExactRow(((0, Fraction(a)),), ((0, Fraction(b)),), Fraction(c), False) for a, b, c in rows]
     box = (np.array([-2.5]), np.array([1.5]))
-    found = Rows.rounded(exact, 1, 1, box)
+    found = RoundedRows.of(exact, 1, 1, box)
     x, y = Fraction(data.draw(st.floats(-2.5, 1.5))), Fraction(data.draw(st.floats(-1e3, 1e3)))
     for k, row in enumerate(exact):
         A, c = Fraction(found.A[k, 0]), Fraction(found.c[k])
@@ -74,13 +74,13 @@ def test_float_rows_contain_the_exact_ones(rows: list[tuple[object, object, obje
         assert abs(A - row.y[0][1]) <= error
         # On the row's boundary the float row must still hold, once A's own error is forgiven.
         bound = row.y[0][1] * y + row.x[0][1] * x
-        tight = Rows.rounded([ExactRow(row.y, row.x, bound, False)], 1, 1, box)
+        tight = RoundedRows.of([ExactRow(row.y, row.x, bound, False)], 1, 1, box)
         assert A * y + Fraction(found.B[k, 0]) * x <= Fraction(tight.c[0]) + error * abs(y)
         assert c >= row.bound
 
 
 def test_rows_with_floats_are_exact() -> None:
-    rows = Rows.rounded(
+    rows = RoundedRows.of(
         [ExactRow(((0, Fraction(-1)), (2, Fraction(1, 2))), (), Fraction(3), True)], 2, 3, (np.zeros(2),) * 2
     )
     assert rows.A.tolist() == [[-1, 0, 0.5]]

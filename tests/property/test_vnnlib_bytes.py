@@ -9,9 +9,9 @@ import pytest
 from property.oracles import assert_same, declared
 
 from verifier.errors import InputError
-from verifier.property import vnnlib_lines, vnnlib_scan
-from verifier.property.vnnlib_fast import parse_fast
-from verifier.property.vnnlib_general import parse_general
+from verifier.property.vnnlib import scan
+from verifier.property.vnnlib.fast import parse_fast
+from verifier.property.vnnlib.general import parse_general
 
 NUMBERS = ("0", "-1", "0.5", "-0.25", "3.", ".5", "1e-3", "-2.5E+0", "0.1666666666666667", "123456789.5", "-0.0")
 # Whole words and signs that a slip of the hand or of a program may leave in a file.
@@ -113,9 +113,9 @@ def compared(text: bytes) -> bool | None:
 @pytest.mark.parametrize("lines", [1, 1000])
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_texts_are_read_alike(seed: int, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vnnlib_lines, "MIN_LINES", lines)
+    monkeypatch.setattr(scan, "MIN_LINES", lines)
     if seed % 2:
-        monkeypatch.setattr(vnnlib_scan, "CHUNK", 64)
+        monkeypatch.setattr(scan, "CHUNK", 64)
     answers = [compared(text) for text in texts(seed, 750)]
     accepted = sum(answer is True for answer in answers)
     assert 50 < accepted < 700  # damage that changes nothing, a number or a comment; the rest is refused or general
@@ -124,7 +124,7 @@ def test_damaged_texts_are_read_alike(seed: int, lines: int, monkeypatch: pytest
 @pytest.mark.parametrize("lines", [1, 1000])
 def test_every_byte_behind_every_word(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All 256 bytes at the end of each kind of word, and in its middle."""
-    monkeypatch.setattr(vnnlib_lines, "MIN_LINES", lines)
+    monkeypatch.setattr(scan, "MIN_LINES", lines)
     text = declared(1, 1) + "(assert (>= X_0 -1.5))\n(assert (<= X_0 1))\n(assert (or (and (<= Y_0 0)) (>= Y_0 1)))\n"
     words = ("declare-const", "X_0", "Real", "assert", ">=", "-1.5", "or", "and", "Y_0")
     for word in words:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from property.oracles import declared
 
 from verifier.errors import InputError
-from verifier.property import clauses, formula
 from verifier.property.property import Property
-from verifier.property.vnnlib import load_property, parse
+from verifier.property.vnnlib import clauses, load_property, parse
 
 HEAD = declared(2, 1)  # lines 1 to 3
 BOX = HEAD + "(assert (and (<= 0 X_0 1) (<= 0 X_1 1)))\n"  # line 4
@@ -140,7 +139,7 @@ def test_multiplying_out_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (f"(assert {choice})" * 3, f"(assert (and {choice} {choice} {choice}))"):
         with pytest.raises(InputError, match="multiplying the disjunctions out gives 1000000 clauses"):
             parse(BOX + text)
-    monkeypatch.setattr(formula, "MAX_ATOMS", 10)
+    monkeypatch.setattr(clauses, "MAX_ATOMS", 10)
     with pytest.raises(InputError, match="more than the 200000 and 10 that are allowed"):
         parse(BOX + "(assert (or (<= Y_0 0) (<= Y_0 1)))" * 3)
     monkeypatch.setattr(clauses, "MAX_BOX_NUMBERS", 3)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.oracles import assert_same, declared
 
-from verifier.property import vnnlib_lines, vnnlib_scan
-from verifier.property.vnnlib_fast import parse_fast
-from verifier.property.vnnlib_general import parse_general
+from verifier.property.vnnlib import scan as scanner
+from verifier.property.vnnlib.fast import parse_fast
+from verifier.property.vnnlib.general import parse_general
 
 NUMBERS = st.one_of(
     st.floats(-100, 100).map(repr),
@@ -76,7 +76,7 @@ def test_both_readers_agree(text: str) -> None:
 @given(texts())
 def test_plain_lines_at_the_beginning_are_read_alike(text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vnnlib_lines, "MIN_LINES", 1)
+        patch.setattr(scanner, "MIN_LINES", 1)
         found = parse_fast(text.encode())
     assert found is not None
     assert_same(found, parse_general(text))
@@ -86,7 +86,7 @@ def test_plain_lines_at_the_beginning_are_read_alike(text: str) -> None:
 @given(texts(), st.integers(30, 80))
 def test_the_cuts_between_chunks_do_not_matter(text: str, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vnnlib_scan, "CHUNK", chunk)
+        patch.setattr(scanner, "CHUNK", chunk)
         found = parse_fast(text.encode())
     assert found is not None
     assert_same(found, parse_general(text))
@@ -132,7 +132,7 @@ BOX = declared(2, 1) + "(assert (>= X_0 0))(assert (<= X_0 1))(assert (>= X_1 0)
 )
 @pytest.mark.parametrize("lines", [1, 1000])
 def test_everything_else_is_left_to_the_general_reader(text: str, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vnnlib_lines, "MIN_LINES", lines)
+    monkeypatch.setattr(scanner, "MIN_LINES", lines)
     assert parse_fast(text.encode()) is None
     assert parse_fast(text.replace(")(", ")\n(").encode()) is None
 
@@ -162,7 +162,7 @@ PLAIN = "(assert (<= X_0 1))\n(assert (>= X_1 0))\n(assert (<= X_1 1))\n(assert 
     ],
 )
 def test_lines_that_are_not_quite_plain(line: str, readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vnnlib_lines, "MIN_LINES", 1)
+    monkeypatch.setattr(scanner, "MIN_LINES", 1)
     text = declared(2, 1) + PLAIN.format(line)
     found = parse_fast(text.encode())
     assert (found is not None) == readable
@@ -175,7 +175,7 @@ def test_lines_that_are_not_quite_plain(line: str, readable: bool, monkeypatch: 
     [(" x", False), (")", False), (" (declare-const Y_0 Real)", False), ("(assert (<= Y_0 0))", True)],
 )
 def test_declarations_with_something_behind_them(extra: str, readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vnnlib_lines, "MIN_LINES", 1)
+    monkeypatch.setattr(scanner, "MIN_LINES", 1)
     text = "(declare-const Y_0 Real)\n(declare-const X_0 Real)" + extra + "\n(assert (<= X_0 1))\n(assert (>= X_0 0))\n"
     text += "(assert (<= Y_0 1))"
     found = parse_fast(text.encode())

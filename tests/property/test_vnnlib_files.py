@@ -9,8 +9,8 @@ from property.oracles import assert_same
 
 from verifier.errors import InputError
 from verifier.property.vnnlib import load_property, read_bytes
-from verifier.property.vnnlib_fast import parse_fast
-from verifier.property.vnnlib_general import parse_general
+from verifier.property.vnnlib.fast import parse_fast
+from verifier.property.vnnlib.general import parse_general
 
 REFUSED = {
     "adaptive_cruise_control_instance_1": (15, "a product of variables is not linear, which is not supported"),

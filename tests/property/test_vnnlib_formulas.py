@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from property.oracles import Node, assert_same, declared, holds, named
 
 from verifier.property.vnnlib import parse
-from verifier.property.vnnlib_general import parse_general
+from verifier.property.vnnlib.general import parse_general
 
 N_X, N_Y = 2, 2
 NUMBERS = st.sampled_from(["0", "1", "-1", "0.5", "-1.25", "2e0", "25e-2", "0.1", "-.75", "+1."])

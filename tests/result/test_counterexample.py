@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from verifier.errors import SoundnessError
-from verifier.property.property import Boxes, Clause, ExactRow, Property, Rows, Variable
+from verifier.property.property import Boxes, Clause, ExactRow, Property, RoundedRows, Variable
 from verifier.result.counterexample import Counterexample, number, replay
 
 finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -33,7 +33,7 @@ def boxed(low: list[float], high: list[float], bound: str, variables: tuple[Vari
     """y_0 >= bound is unsafe, over a box of float64 bounds."""
     lower, upper = np.array([low]), np.array([high])
     row = ExactRow(((0, Fraction(-1)),), (), -Fraction(bound), strict=False)
-    rows = Rows.rounded([row], len(low), len(low), (lower[0], upper[0]))
+    rows = RoundedRows.of([row], len(low), len(low), (lower[0], upper[0]))
     boxes = Boxes.enclosed((lower, lower), (upper, upper))
     return Property(len(low), len(low), boxes, (Clause(0, rows),), variables)
 

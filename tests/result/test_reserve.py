@@ -12,7 +12,7 @@ from falsify import instances
 from numpy.typing import NDArray
 
 from verifier.processes import Answer, forkable
-from verifier.property.property import Clause, Property, Rows
+from verifier.property.property import Clause, Property, RoundedRows
 from verifier.result.counterexample import Counterexample, replay
 from verifier.result.reserve import HEADER, Reserve
 
@@ -29,7 +29,7 @@ class First:
 def witness(value: float, n: int = 1) -> Counterexample:
     """A point of [0, 1]^n, all of which is unsafe."""
     boxes = instances.boxes([[0] * n], [[1] * n])
-    rows = Rows.rounded([instances.row({0: 1}, 2)], n, 1, (boxes.lower[0], boxes.upper[0]))
+    rows = RoundedRows.of([instances.row({0: 1}, 2)], n, 1, (boxes.lower[0], boxes.upper[0]))
     found = replay(np.full(n, value), First(), Property(n, 1, boxes, (Clause(0, rows),)), 0)
     assert found is not None
     return found

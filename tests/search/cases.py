@@ -20,7 +20,7 @@ from verifier.bounding.hidden import RootBounds
 from verifier.clock import Clock
 from verifier.falsify.base import Falsifier
 from verifier.network.network import Network
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.property.property import ExactRow
 from verifier.result.counterexample import Counterexample
 from verifier.search.domains import Offer, Outcome, Progress
@@ -138,7 +138,7 @@ def decide(
     if bounded:
         found = ClauseBounder().bound(problem, Until())
     whole = ProblemSearch(policy or Policy(), limits or Limits(), falsifier=falsifier, splitting=Splitting.RELUS)
-    return whole.run(problem, found, instances.arena(problem), clock or Clock.begin(120), ignore)
+    return whole.run(problem, found, instances.target(problem), clock or Clock.begin(120), ignore)
 
 
 def unbounded(problem: Problem) -> ClauseBounds:

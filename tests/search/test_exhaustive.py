@@ -110,5 +110,5 @@ def test_weights_that_float32_does_not_know_are_not_lost_with_boxes() -> None:
     net = Network((1,), (first, second, third), instances.layer("out", 3, [[-1.0]], [-1.0]))
     problem = instances.problem(net, instances.boxes([[0.5]], [[1.0]]), [(0, [instances.row({0: 1}, -10)])])
     whole = ProblemSearch(limits=Limits(max_batches=20), splitting=Splitting.INPUTS)
-    outcome = whole.run(problem, unbounded(problem), instances.arena(problem), Clock.begin(60), ignore)
+    outcome = whole.run(problem, unbounded(problem), instances.target(problem), Clock.begin(60), ignore)
     assert outcome.witness is not None or outcome.reason is not None

@@ -26,7 +26,7 @@ def witness() -> Counterexample:
     """A real one: there are no others."""
     rows = [(0, [instances.row({0: 1}, 1)])]
     problem = instances.problem(instances.identity(1), instances.boxes([[0]], [[1]]), rows)
-    found = Offers(None, instances.arena(problem), Clock.begin())(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))
+    found = Offers(None, instances.target(problem), Clock.begin())(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))
     assert found is not None
     return found
 

@@ -9,9 +9,9 @@ import torch
 from falsify import instances
 
 from verifier.clock import Clock
-from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier
-from verifier.property.canonical import Problem
+from verifier.falsify.target import Target
+from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.search import offers
 from verifier.search.offers import LATER, SECONDS, SHARE, Offers
@@ -35,10 +35,10 @@ class Slow(Falsifier):
     seconds: float
     asked: list[tuple[torch.Tensor, torch.Tensor, Clock]] = field(default_factory=list)
 
-    def attack(self, arena: Arena, until: Clock) -> Counterexample | None:
+    def attack(self, arena: Target, until: Clock) -> Counterexample | None:
         raise AssertionError("only points are tried here")
 
-    def improve(self, arena: Arena, x: torch.Tensor, clause: torch.Tensor, until: Clock) -> Counterexample | None:
+    def improve(self, arena: Target, x: torch.Tensor, clause: torch.Tensor, until: Clock) -> Counterexample | None:
         self.asked.append((x, clause, until))
         self.hours.now += self.seconds
         return None
@@ -63,7 +63,7 @@ CLAUSES = torch.tensor([0, 1])
 
 
 def test_a_point_that_is_unsafe_is_replayed_for_its_own_clause(problem: Problem) -> None:
-    offer = Offers(None, instances.arena(problem), Clock.begin())
+    offer = Offers(None, instances.target(problem), Clock.begin())
     assert offer(SAFE, CLAUSES) is None
     for point, clause, expected in (
         ([0.1, 0.9], 0, True),
@@ -82,14 +82,14 @@ def test_a_point_that_is_unsafe_is_replayed_for_its_own_clause(problem: Problem)
 
 
 def test_points_outside_of_their_box_are_moved_into_it(problem: Problem) -> None:
-    found = Offers(None, instances.arena(problem), Clock.begin())(torch.tensor([[-0.5, 3.0]]), torch.tensor([0]))
+    found = Offers(None, instances.target(problem), Clock.begin())(torch.tensor([[-0.5, 3.0]]), torch.tensor([0]))
     assert found is not None
     instances.check(problem, found, [0, 0], [1, 1])
 
 
 def test_unsafe_points_need_no_descent(problem: Problem, hours: Hours) -> None:
     slow = Slow(hours, 1.0)
-    offer = Offers(slow, instances.arena(problem), Clock.begin())
+    offer = Offers(slow, instances.target(problem), Clock.begin())
     hours.now += 10.0
     assert offer(torch.zeros(1, 2), torch.tensor([0])) is not None
     assert slow.asked == []
@@ -97,7 +97,7 @@ def test_unsafe_points_need_no_descent(problem: Problem, hours: Hours) -> None:
 
 def test_the_falsifier_gets_all_points_and_half_a_second(problem: Problem, hours: Hours) -> None:
     slow = Slow(hours, 0.0)
-    offer = Offers(slow, instances.arena(problem), Clock.begin(60))
+    offer = Offers(slow, instances.target(problem), Clock.begin(60))
     hours.now += LATER
     assert offer(SAFE.double(), CLAUSES) is None
     ((x, clauses, until),) = slow.asked
@@ -109,7 +109,7 @@ def test_the_falsifier_gets_all_points_and_half_a_second(problem: Problem, hours
 
 def test_there_is_no_descent_at_first(problem: Problem, hours: Hours) -> None:
     slow = Slow(hours, 0.0)
-    offer = Offers(slow, instances.arena(problem), Clock.begin())
+    offer = Offers(slow, instances.target(problem), Clock.begin())
     for seconds, asked in ((0.0, 0), (0.9 * LATER, 0), (0.2 * LATER, 1)):
         hours.now += seconds
         assert offer(SAFE, CLAUSES) is None
@@ -120,7 +120,7 @@ def test_there_is_no_descent_at_first(problem: Problem, hours: Hours) -> None:
 @pytest.mark.parametrize("batch", [0.1, 2.0])
 def test_descents_keep_to_their_share_of_the_time(problem: Problem, hours: Hours, seconds: float, batch: float) -> None:
     slow, began = Slow(hours, seconds), hours.now
-    offer = Offers(slow, instances.arena(problem), Clock.begin())
+    offer = Offers(slow, instances.target(problem), Clock.begin())
     for _ in range(2000):
         hours.now += batch
         assert offer(SAFE, CLAUSES) is None
@@ -132,7 +132,7 @@ def test_descents_keep_to_their_share_of_the_time(problem: Problem, hours: Hours
 
 def test_unsafe_points_are_replayed_when_descents_have_used_up_their_share(problem: Problem, hours: Hours) -> None:
     slow = Slow(hours, 100.0)
-    offer = Offers(slow, instances.arena(problem), Clock.begin())
+    offer = Offers(slow, instances.target(problem), Clock.begin())
     for _ in range(5):
         hours.now += 1.0
         assert offer(SAFE, CLAUSES) is None
@@ -142,14 +142,14 @@ def test_unsafe_points_are_replayed_when_descents_have_used_up_their_share(probl
 
 def test_nothing_is_tried_after_the_deadline(problem: Problem, hours: Hours) -> None:
     slow = Slow(hours, 0.0)
-    offer = Offers(slow, instances.arena(problem), Clock.begin(0.0))
+    offer = Offers(slow, instances.target(problem), Clock.begin(0.0))
     hours.now += 10.0
     assert offer(torch.zeros(1, 2), torch.tensor([0])) is None
     assert slow.asked == []
 
 
 def test_what_a_descent_finds_is_told(problem: Problem, hours: Hours) -> None:
-    arena = instances.arena(problem)
+    arena = instances.target(problem)
     witness = Offers(None, arena, Clock.begin())(torch.zeros(1, 2), torch.tensor([0]))
     assert witness is not None
 

@@ -384,7 +384,7 @@ def decide(case: Case, margins: list[float], splitting: Splitting, cores: int) -
     """Without any falsifier, and without help from bounds of the root."""
     problem = case.problem(margins)
     whole = ProblemSearch(narrow(4), Limits(max_domains=20000), splitting=splitting, inputs=BOXES, cores=cores)
-    outcome = whole.run(problem, unbounded(problem), instances.arena(problem), Clock.begin(120), ignore)
+    outcome = whole.run(problem, unbounded(problem), instances.target(problem), Clock.begin(120), ignore)
     if outcome.witness is not None:
         low, high = case.boxes[case.claims[outcome.witness.clause].box]
         instances.check(problem, outcome.witness, low.tolist(), high.tolist())

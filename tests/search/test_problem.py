@@ -14,7 +14,7 @@ from search.signs.test_space import narrow, wedge
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.domains import Outcome, Progress
 from verifier.search.loop import Limits
@@ -35,7 +35,7 @@ def boxed(margins: list[float]) -> Problem:
 def run(problem: Problem, search: ProblemSearch, found: ClauseBounds | None = None) -> tuple[Outcome, list[Progress]]:
     heard: list[Progress] = []
     bounds = found or unbounded(problem)
-    return search.run(problem, bounds, instances.arena(problem), Clock.begin(60), heard.append), heard
+    return search.run(problem, bounds, instances.target(problem), Clock.begin(60), heard.append), heard
 
 
 def test_clauses_of_closed_bounds_are_not_searched() -> None:
@@ -142,5 +142,5 @@ def test_boxes_that_wait_count_in_the_bound() -> None:
 def test_no_time_at_all_leaves_what_was_known() -> None:
     problem = boxed([1e-3] * 4)
     clauses = ClauseBounds(torch.tensor([-0.5, 1.0, -7.0, 2.0], dtype=torch.float64), {}, {})
-    out = signs().run(problem, clauses, instances.arena(problem), Clock.begin(0.0), ignore)
+    out = signs().run(problem, clauses, instances.target(problem), Clock.begin(0.0), ignore)
     assert out == Outcome(None, Reason.TIMEOUT, Progress(lower=-7.0))

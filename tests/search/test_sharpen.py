@@ -26,7 +26,7 @@ from verifier.bounding.solvers.crown import Linear
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.processes import Answer, forkable
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search import sharpen
 from verifier.search.domains import Outcome, Progress
@@ -609,7 +609,7 @@ def decide(case: Case, margins: Sequence[float], policy: Policy, cores: int = 1)
         splitting=Splitting.RELUS,
         cores=cores,
     )
-    outcome = whole.run(problem, unbounded(problem), instances.arena(problem), Clock.begin(120), ignore)
+    outcome = whole.run(problem, unbounded(problem), instances.target(problem), Clock.begin(120), ignore)
     if outcome.witness is not None:
         low, high = case.boxes[case.claims[outcome.witness.clause].box]
         instances.check(problem, outcome.witness, low.tolist(), high.tolist())
@@ -714,7 +714,7 @@ def test_limits_count_both_searches(after_batches: Callable[[int], None]) -> Non
     problem = made(CASES[0]).problem([GAP, GAP])
     whole = ProblemSearch(PLAIN, Limits(max_batches=6), LOOSE, sharpening=Sharpening(SHARP), splitting=Splitting.RELUS)
     heard: list[Progress] = []
-    whole.run(problem, unbounded(problem), instances.arena(problem), Clock.begin(120), heard.append)
+    whole.run(problem, unbounded(problem), instances.target(problem), Clock.begin(120), heard.append)
     assert heard[-1].counts.batches == 6
     assert [p.domains for p in heard] == sorted(p.domains for p in heard)
 

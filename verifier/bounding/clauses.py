@@ -17,7 +17,7 @@ from verifier.bounding.hidden import IN_TURN, GroupBounds, RootBounds, Workers
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.crown import Linear
 from verifier.network.network import Network
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.shapes import Float, Int, Tensor
 
 

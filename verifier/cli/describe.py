@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from verifier.errors import UnsupportedOperator
+from verifier.network.models.onnx import OnnxModel
 from verifier.network.network import Network
-from verifier.network.onnx import OnnxModel
-from verifier.network.supported import SUPPORTED
+from verifier.network.rewrite.graph import SUPPORTED
 from verifier.property.property import Property
 
 

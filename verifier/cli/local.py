@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from verifier.cli.files import prepare, write_whole
 from verifier.errors import InputError
-from verifier.network.onnx import OnnxModel, load_onnx
+from verifier.network.models.onnx import OnnxModel, load_onnx
 from verifier.property.arrays import check_shape
 from verifier.property.robustness import LocalRobustness, Scaling
 from verifier.streams import say_document

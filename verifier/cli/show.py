@@ -21,7 +21,7 @@ def show(net: str, prop: str | None, **options: Any) -> int:
     start_logging(options["quiet"], options["verbose"])
     Common.of(options)
     from verifier.cli.describe import network_lines, property_lines
-    from verifier.network.onnx import load_onnx
+    from verifier.network.models.onnx import load_onnx
     from verifier.property.vnnlib import load_property
 
     lines = network_lines(load_onnx(net))

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from verifier.clock import Clock
-from verifier.falsify.arena import Arena
-from verifier.property.canonical import Problem
+from verifier.falsify.target import Target
+from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample, Runnable
 from verifier.shapes import Float, Int, Tensor
 
@@ -17,17 +17,17 @@ class Falsifier(ABC):
 
     Guarantees of every subclass: what is returned was replayed by the original network, judged in exact arithmetic
     and confirmed in real arithmetic; None says nothing about the property.  What only the original network confirms is
-    in the arena's reserve.  The same falsifier gives the same answer for the same arena unless the deadline cuts it
+    in the target's reserve.  The same falsifier gives the same answer for the same target unless the deadline cuts it
     short.
     """
 
     @abstractmethod
-    def attack(self, arena: Arena, until: Clock) -> Counterexample | None:
+    def attack(self, target: Target, until: Clock) -> Counterexample | None:
         """A search through all clauses."""
 
     @abstractmethod
     def improve(
-        self, arena: Arena, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
+        self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> Counterexample | None:
         """A short local search from given points, each for its own clause."""
 
@@ -38,8 +38,8 @@ class Falsifier(ABC):
         """
         if not problem.property.clauses or until.expired():
             return None
-        arena = Arena.of(problem, model)
-        return self.attack(arena, until) or arena.reserve.found()
+        target = Target.of(problem, model)
+        return self.attack(target, until) or target.reserve.found()
 
     def refine(
         self, problem: Problem, model: Runnable, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"], until: Clock
@@ -47,12 +47,12 @@ class Falsifier(ABC):
         """Tries points that somebody else offers, such as the minimisers of a relaxation.
 
         Requires: point i belongs to clause `clauses[i]`; it may lie outside of the clause's box.
-        A caller with many batches of points builds an `Arena` once and calls `improve`.
+        A caller with many batches of points builds an `Target` once and calls `improve`.
         """
         if not len(x) or until.expired():
             return None
-        arena = Arena.of(problem, model, x.device)
-        return self.improve(arena, x.to(arena.dtype), clauses, until) or arena.reserve.found()
+        target = Target.of(problem, model, x.device)
+        return self.improve(target, x.to(target.dtype), clauses, until) or target.reserve.found()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +61,20 @@ class FirstOf(Falsifier):
 
     parts: tuple[Falsifier, ...]
 
-    def attack(self, arena: Arena, until: Clock) -> Counterexample | None:
+    def attack(self, target: Target, until: Clock) -> Counterexample | None:
         for part in self.parts:
             if until.expired():
                 return None
-            if witness := part.attack(arena, until):
+            if witness := part.attack(target, until):
                 return witness
         return None
 
     def improve(
-        self, arena: Arena, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
+        self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> Counterexample | None:
         for part in self.parts:
             if until.expired():
                 return None
-            if witness := part.improve(arena, x, clause, until):
+            if witness := part.improve(target, x, clause, until):
                 return witness
         return None

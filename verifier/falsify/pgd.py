@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from verifier.clock import Clock
-from verifier.falsify.arena import Arena
-from verifier.falsify.base import Falsifier
+from verifier.falsify import ATTACKS
+from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.start import rank, starts
+from verifier.falsify.target import Target
+from verifier.registry import Count, Options, Positive, Step
 from verifier.result.counterexample import Counterexample
 from verifier.shapes import Float, Int, Tensor
 
@@ -21,7 +23,7 @@ SECONDS_PER_NUMBER = 4e-9
 Effort is planned with these instead of a stopwatch: what is tried must depend on the instance and the seed only."""
 
 
-class Rule(ABC):
+class StepRule(ABC):
     """How a gradient becomes a direction.  Coordinates are relative to the box: 0 is lower, 1 is upper."""
 
     @abstractmethod
@@ -41,7 +43,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed(Rule):
+class SignSteps(StepRule):
     """Every coordinate moves by the same share of its width."""
 
     def direction(
@@ -51,7 +53,7 @@ class Signed(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class Adam(Rule):
+class AdamSteps(StepRule):
     """Kingma and Ba (2015): coordinates whose gradient keeps its sign move fastest."""
 
     beta_1: float = 0.9
@@ -76,7 +78,7 @@ class Adam(Rule):
 class Descent:
     """A number of steps whose size shrinks geometrically from `first` to `last`, as shares of the box's width."""
 
-    rule: Rule = Signed()
+    rule: StepRule = SignSteps()
     steps: int = 40
     first: float = 0.25
     last: float = 0.001
@@ -87,29 +89,29 @@ class Descent:
         return float(self.first ** (1 - share) * self.last**share)
 
     def run(
-        self, arena: Arena, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
+        self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> tuple[Counterexample | None, Float[Tensor, " P"]]:
         """Descends from points of the box; a witness if there is one, and the lowest worst margin of each descent.
 
         Every iterate with a margin of zero or below is replayed.  A point just above zero may still be a witness of
         the original network, whose sums are ordered differently: such points are replayed at the end.
         """
-        lower, upper = arena.bounds(clause)
+        lower, upper = target.bounds(clause)
         width = (upper - lower).clamp(max=torch.finfo(lower.dtype).max)
         memory = None
         lowest = x.new_full((len(x),), torch.inf)
         for step in range(self.steps):
             if until.expired():
                 return None, lowest
-            worst, gradient = arena.slope(x, clause)
+            worst, gradient = target.slope(x, clause)
             lowest = torch.fmin(lowest, worst)
-            if witness := arena.replay(x, worst, clause):
+            if witness := target.replay(x, worst, clause):
                 return witness, lowest
             move, memory = self.rule.direction(gradient * width, memory)
             x = (x + self.size(step) * width * move).clamp(lower, upper)
-        y = arena.network.forward(x)
-        worst = arena.rows.margins(x, y, clause).amax(-1)
-        return arena.replay(x, worst, clause, arena.rows.noise(y, clause)), torch.fmin(lowest, worst)
+        y = target.network.forward(x)
+        worst = target.rows.margins(x, y, clause).amax(-1)
+        return target.replay(x, worst, clause, target.rows.noise(y, clause)), torch.fmin(lowest, worst)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,48 +131,79 @@ class PGD(Falsifier):
     passes: int = 100
     seed: int = 0
 
-    def attack(self, arena: Arena, until: Clock) -> Counterexample | None:
-        generator = torch.Generator(arena.device).manual_seed(self.seed)
-        points = self._points(arena)
-        scouted = rank(arena, until)[: max(1, points // 2)]
+    def attack(self, target: Target, until: Clock) -> Counterexample | None:
+        generator = torch.Generator(target.device).manual_seed(self.seed)
+        points = self._points(target)
+        scouted = rank(target, until)[: max(1, points // 2)]
         if len(scouted) == 1:
-            return self._wave(arena, scouted, points, generator, until)[0]
-        witness, lowest = self._wave(arena, scouted, points // 2, generator, until)
+            return self._wave(target, scouted, points, generator, until)[0]
+        witness, lowest = self._wave(target, scouted, points // 2, generator, until)
         if witness or until.expired():
             return witness
         best = scouted[torch.argsort(lowest, stable=True)[: math.ceil(len(scouted) / 4)]]
-        return self._wave(arena, best, points - points // 2, generator, until)[0]
+        return self._wave(target, best, points - points // 2, generator, until)[0]
 
     def improve(
-        self, arena: Arena, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
+        self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> Counterexample | None:
-        lower, upper = arena.bounds(clause)
+        lower, upper = target.bounds(clause)
         x = x.clamp(lower, upper)
-        for part in torch.arange(len(x), device=arena.device).split(arena.points_in_memory):
-            witness, _ = self.descent.run(arena, x[part], clause[part], until)
+        for part in torch.arange(len(x), device=target.device).split(target.points_in_memory):
+            witness, _ = self.descent.run(target, x[part], clause[part], until)
             if witness:
                 return witness
         return None
 
     def _wave(
-        self, arena: Arena, clauses: Int[Tensor, " C"], points: int, generator: torch.Generator, until: Clock
+        self, target: Target, clauses: Int[Tensor, " C"], points: int, generator: torch.Generator, until: Clock
     ) -> tuple[Counterexample | None, Float[Tensor, " C"]]:
         """About `points` descents, shared evenly among the clauses: a witness, or the lowest margin of each clause."""
         restarts = min(self.restarts, max(1, points // len(clauses)))
         samples = min(self.samples, max(restarts, points * self.descent.steps // (4 * len(clauses))))
         lowest = []
-        for chunk in clauses.split(max(1, arena.points_in_memory // max(samples, restarts))):
-            witness, x = starts(arena, chunk, samples, restarts, generator)
+        for chunk in clauses.split(max(1, target.points_in_memory // max(samples, restarts))):
+            witness, x = starts(target, chunk, samples, restarts, generator)
             if witness is None:
                 repeated = chunk.repeat_interleave(restarts)
-                witness, margins = self.descent.run(arena, x.flatten(0, 1), repeated, until)
+                witness, margins = self.descent.run(target, x.flatten(0, 1), repeated, until)
                 lowest.append(margins.reshape(-1, restarts).amin(1))
             if witness or until.expired():
-                return witness, arena.lower.new_full((len(clauses),), torch.inf)
+                return witness, target.lower.new_full((len(clauses),), torch.inf)
         return None, torch.cat(lowest)
 
-    def _points(self, arena: Arena) -> int:
+    def _points(self, target: Target) -> int:
         """Descents that the effort allows."""
-        seconds = SECONDS_PER_MULTIPLICATION * arena.work + SECONDS_PER_NUMBER * arena.traffic
+        seconds = SECONDS_PER_MULTIPLICATION * target.work + SECONDS_PER_NUMBER * target.traffic
         passes = max(self.passes, int(self.effort / seconds))
         return max(1, passes // self.descent.steps)
+
+
+class QuickOptions(Options, frozen=True):
+    """Descents from many starting points."""
+
+    samples: Count = 1024  # points of each box that are tried first
+    restarts: Positive = 64  # starting points of the descents, per clause
+    steps: Positive = 40  # steps of each descent
+    effort: Step = 0.15  # the work of one attack, in seconds of a nominal core
+
+
+@ATTACKS.register("quick", QuickOptions)
+def quick(options: QuickOptions | None = None, seed: int = 0) -> Falsifier:
+    """A first try that costs a few tenths of a second, or some hundred passes through a large network.
+
+    Coarse signed steps do best on images, whose witnesses sit at corners; Adam with fine last steps finds the narrow
+    sets that conjunctions over few inputs leave.
+    """
+    o = options or QuickOptions()
+    signed = PGD(Descent(SignSteps(), o.steps, last=0.02), o.samples, o.restarts, o.effort, passes=200, seed=seed)
+    adam = PGD(Descent(AdamSteps(), o.steps), 4 * o.samples, 4 * o.restarts, o.effort * 2 / 3, seed=seed)
+    return FirstOf((signed, adam))
+
+
+@ATTACKS.register("thorough")
+def thorough(seed: int = 0) -> Falsifier:
+    """Some twenty times as much as `quick`, which comes first, for users who ask for a counterexample only."""
+    signed = PGD(Descent(SignSteps(), 40, last=0.02), samples=8192, effort=0.25, passes=400)
+    adam = PGD(Descent(AdamSteps(), 100), samples=8192, effort=0.25, passes=400)
+    later = [replace(part, seed=seed + turn) for turn in range(1, 13) for part in (signed, adam)]
+    return FirstOf((quick(seed=seed), *later))

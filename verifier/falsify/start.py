@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from verifier.clock import Clock
-from verifier.falsify.arena import Arena
+from verifier.falsify.target import Target
 from verifier.result.counterexample import Counterexample
 from verifier.shapes import Float, Int, Tensor
 
@@ -13,19 +13,19 @@ SOBOL_AXES = 32
 """Up to so many inputs that can move a low-discrepancy sequence covers the box better than independent points."""
 
 
-def rank(arena: Arena, until: Clock) -> Int[Tensor, " clauses"]:
+def rank(target: Target, until: Clock) -> Int[Tensor, " clauses"]:
     """All clauses, the one with the lowest margin at the centre of its box first."""
-    boxes = arena.lower.shape[0]
-    y = arena.lower.new_zeros(boxes, arena.network.n_out)
-    centre = middle(arena.lower, arena.upper)
-    for part in torch.arange(boxes, device=arena.device).split(arena.points_in_memory):
+    boxes = target.lower.shape[0]
+    y = target.lower.new_zeros(boxes, target.network.n_out)
+    centre = middle(target.lower, target.upper)
+    for part in torch.arange(boxes, device=target.device).split(target.points_in_memory):
         if until.expired():
             break
-        y[part] = arena.network.forward(centre[part])
-    worst = arena.lower.new_zeros(arena.clauses)
-    for part in torch.arange(arena.clauses, device=arena.device).split(arena.points_in_memory):
-        box = arena.box[part]
-        worst[part] = arena.rows.margins(centre[box], y[box], part).amax(-1)
+        y[part] = target.network.forward(centre[part])
+    worst = target.lower.new_zeros(target.clauses)
+    for part in torch.arange(target.clauses, device=target.device).split(target.points_in_memory):
+        box = target.box[part]
+        worst[part] = target.rows.margins(centre[box], y[box], part).amax(-1)
     return torch.argsort(worst.nan_to_num(nan=torch.inf), stable=True)
 
 
@@ -59,43 +59,43 @@ def scatter(
 
 
 def sample(
-    arena: Arena, clause: Int[Tensor, " C"], count: int, generator: torch.Generator
+    target: Target, clause: Int[Tensor, " C"], count: int, generator: torch.Generator
 ) -> tuple[Float[Tensor, "C count n0"], Float[Tensor, "C count"]]:
     """Points of the clauses' boxes, and the worst margin of the clause at each; NaN counts as infinite.
 
     The network is evaluated once per box, however many clauses share it.
     """
-    boxes, place = arena.box[clause].unique(return_inverse=True)
-    x = scatter(arena.lower[boxes], arena.upper[boxes], count, generator)
+    boxes, place = target.box[clause].unique(return_inverse=True)
+    x = scatter(target.lower[boxes], target.upper[boxes], count, generator)
     flat = x.flatten(0, 1)
-    y = torch.cat([arena.network.forward(part) for part in flat.split(arena.points_in_memory)])
+    y = torch.cat([target.network.forward(part) for part in flat.split(target.points_in_memory)])
     y = y.reshape(*x.shape[:-1], -1)
-    worst = arena.rows.margins(x[place], y[place], clause).amax(-1)
+    worst = target.rows.margins(x[place], y[place], clause).amax(-1)
     return x[place], worst.nan_to_num(nan=torch.inf)
 
 
-def corner(arena: Arena, clause: Int[Tensor, " C"]) -> Float[Tensor, "C n0"]:
+def corner(target: Target, clause: Int[Tensor, " C"]) -> Float[Tensor, "C n0"]:
     """The corner of each clause's box that is best to first order, seen from the centre."""
-    lower, upper = arena.bounds(clause)
+    lower, upper = target.bounds(clause)
     centre = middle(lower, upper)
-    _, gradient = arena.slope(centre, clause)
+    _, gradient = target.slope(centre, clause)
     return torch.where(gradient > 0, lower, torch.where(gradient < 0, upper, centre))
 
 
 def starts(
-    arena: Arena, clause: Int[Tensor, " C"], count: int, restarts: int, generator: torch.Generator
+    target: Target, clause: Int[Tensor, " C"], count: int, restarts: int, generator: torch.Generator
 ) -> tuple[Counterexample | None, Float[Tensor, "C restarts n0"]]:
     """The witness among `count` sample points of each clause if there is one, and points to descend from.
 
     The first of them is the corner that the gradient at the centre points to.  Half of the others are the best
     samples, the rest are random ones.
     """
-    x, worst = sample(arena, clause, max(count, restarts), generator)
+    x, worst = sample(target, clause, max(count, restarts), generator)
     flat_clause = clause[:, None].expand_as(worst).flatten()
-    witness = arena.replay(x.flatten(0, 1), worst.flatten(), flat_clause)
+    witness = target.replay(x.flatten(0, 1), worst.flatten(), flat_clause)
     best = torch.argsort(worst, dim=1, stable=True)
     chosen = restarts // 2
-    others = torch.randperm(best.shape[1] - chosen, generator=generator, device=arena.device)
+    others = torch.randperm(best.shape[1] - chosen, generator=generator, device=target.device)
     picked = torch.cat([best[:, :chosen], best[:, chosen + others[: restarts - 1 - chosen]]], dim=1)
     samples = x.gather(1, picked[..., None].expand(-1, -1, x.shape[-1]))
-    return witness, torch.cat([corner(arena, clause)[:, None], samples], dim=1)
+    return witness, torch.cat([corner(target, clause)[:, None], samples], dim=1)

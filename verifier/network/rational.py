@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import torch
 
-from verifier.network.forms import entries_of
+from verifier.network.entries import entries_of
 from verifier.network.network import Affine, Network
 
 MOST_ENTRIES = 200_000

@@ -3,10 +3,8 @@
 from verifier.operators.base import UNIT_ROUNDOFF, LinearMap, gamma
 from verifier.operators.compose import Chain, Sum, add, compose
 from verifier.operators.conv import Conv, Transposed
-from verifier.operators.dense import Dense
+from verifier.operators.matrix import Dense, Sparse, stored
 from verifier.operators.select import Diagonal, Select
-from verifier.operators.sparse import Sparse
-from verifier.operators.stored import stored
 
 __all__ = [
     "UNIT_ROUNDOFF",

@@ -13,9 +13,8 @@ import torch
 
 from verifier.operators.base import LinearMap
 from verifier.operators.conv import Conv
-from verifier.operators.dense import Dense
+from verifier.operators.matrix import Dense, Sparse
 from verifier.operators.select import Diagonal, Select
-from verifier.operators.sparse import Sparse
 from verifier.shapes import Float, Tensor
 
 

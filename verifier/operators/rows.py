@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from verifier.operators.base import LinearMap
-from verifier.operators.stored import stored_rows
+from verifier.operators.matrix import stored_rows
 from verifier.shapes import Float, Int, Tensor
 
 _CHUNK_BYTES = 64 * 2**20

@@ -14,10 +14,8 @@ import torch
 from verifier.operators.base import LinearMap
 from verifier.operators.compose import Chain
 from verifier.operators.conv import Conv, Transposed
-from verifier.operators.dense import Dense
+from verifier.operators.matrix import Dense, Sparse, stored
 from verifier.operators.select import Diagonal, Select
-from verifier.operators.sparse import Sparse
-from verifier.operators.stored import stored
 from verifier.shapes import Float, Tensor
 
 MATERIALISE_ENTRIES = 8_000_000

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from verifier.arguments import shown
 from verifier.errors import InputError
-from verifier.property.property import Boxes, Clause, Doubles, ExactRow, Property, Rows
+from verifier.property.property import Boxes, Clause, Doubles, ExactRow, Property, RoundedRows
 
 Numbers = ArrayLike | torch.Tensor
 Unsafe = Sequence[tuple[Numbers, Numbers]]
@@ -131,5 +131,5 @@ def property_of_arrays(
             ExactRow(tuple((j, Fraction(a)) for j, a in enumerate(row) if a != 0), (), Fraction(limit), strict=False)
             for row, limit in zip(A.tolist(), c.tolist(), strict=True)
         ]
-        clauses.append(Clause(0, Rows.rounded(exact, n_x, n_y, (low, high))))
+        clauses.append(Clause(0, RoundedRows.of(exact, n_x, n_y, (low, high))))
     return Property(n_x, n_y, boxes, tuple(clauses))

@@ -112,7 +112,7 @@ class ExactRow:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class RoundedRows:
     """The rows of a clause: the unsafe set needs `A y + B x <= c` in every row.
 
     Guarantees: whatever satisfies the exact rows inside the clause's box satisfies the float rows too, provided that
@@ -131,7 +131,7 @@ class Rows:
         return int(self.A.shape[0])
 
     @staticmethod
-    def rounded(exact: Sequence[ExactRow], n_x: int, n_y: int, box: tuple[Doubles, Doubles]) -> Rows:
+    def of(exact: Sequence[ExactRow], n_x: int, n_y: int, box: tuple[Doubles, Doubles]) -> RoundedRows:
         """Float rows of exact ones.  `box`: the outward bounds [n_x] on which inexact entries of B are absorbed."""
         m = len(exact)
         A, error = np.zeros((m, n_y)), np.zeros((m, n_y))
@@ -153,7 +153,7 @@ class Rows:
                 if B is not None:
                     B[k] = 0.0
         strict = np.array([row.strict for row in exact], dtype=np.bool_)
-        return Rows(A, B, c, strict, tuple(exact), error if error.any() else None)
+        return RoundedRows(A, B, c, strict, tuple(exact), error if error.any() else None)
 
 
 def _scaled(row: ExactRow) -> ExactRow:
@@ -172,7 +172,7 @@ class Clause:
     """A box (its index in `Property.boxes`) together with the rows that must all hold in it."""
 
     box: int
-    rows: Rows
+    rows: RoundedRows
 
 
 @dataclass(frozen=True, slots=True)

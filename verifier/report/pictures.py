@@ -135,7 +135,7 @@ def _layout(path: str, digest: str | None) -> Layout | None:
 
 
 def _input_shape(path: str, digest: str | None) -> tuple[int, ...]:
-    from verifier.network.validate import parsed, single_input_output, static_shape
+    from verifier.network.models.validate import parsed, single_input_output, static_shape
 
     source, _ = single_input_output(parsed(Path(path), _unchanged(path, digest)))
     return static_shape(source)[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from verifier.clock import Clock
-from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier
+from verifier.falsify.target import Target
 from verifier.result.counterexample import Counterexample
 from verifier.shapes import Float, Int, Tensor
 
@@ -23,7 +23,7 @@ LATER = 0.5
 class Offers:
     """Replays every point that looks unsafe, and starts descents from points while they take little of the time."""
 
-    def __init__(self, falsifier: Falsifier | None, arena: Arena, clock: Clock) -> None:
+    def __init__(self, falsifier: Falsifier | None, arena: Target, clock: Clock) -> None:
         self._falsifier, self._arena, self._clock = falsifier, arena, clock
         self._began, self._spent = time.monotonic(), SHARE * LATER
 
@@ -42,7 +42,7 @@ class Offers:
         return witness
 
 
-def _as_they_are(arena: Arena, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
+def _as_they_are(arena: Target, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
     """Replays points without any descent."""
     lower, upper = arena.bounds(clauses)
     x = x.clamp(lower, upper)

@@ -12,9 +12,9 @@ from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.closing import closes
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.clock import Clock
-from verifier.falsify.arena import Arena
 from verifier.falsify.base import Falsifier
-from verifier.property.canonical import Problem
+from verifier.falsify.target import Target
+from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.boxes.choice import prefers_inputs
 from verifier.search.boxes.space import InputOptions, InputSpace
@@ -65,7 +65,7 @@ class ProblemSearch:
             return prefers_inputs(problem)
         return self.splitting is Splitting.INPUTS
 
-    def run(self, problem: Problem, found: ClauseBounds, arena: Arena, clock: Clock, report: Report) -> Outcome:
+    def run(self, problem: Problem, found: ClauseBounds, arena: Target, clock: Clock, report: Report) -> Outcome:
         """Decide all clauses that `found` has not closed.  `report` hears the totals after each batch."""
         waiting = open_clauses(problem, found)
         if not waiting:

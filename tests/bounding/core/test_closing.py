@@ -18,8 +18,8 @@ from verifier.bounding.relaxation.interval import Interval, interval_image
 from verifier.bounding.relaxation.relu import chord
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.lagrangian import Lagrangian
+from verifier.network.magnitudes import LARGEST
 from verifier.network.network import Network
-from verifier.network.reach import LARGEST
 
 NAN, INF = float("nan"), float("inf")
 SIZES = st.floats(1e-323, 1e307)

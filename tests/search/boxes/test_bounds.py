@@ -15,7 +15,7 @@ from verifier.bounding.core.base import Region, Until
 from verifier.bounding.relaxation.zonotope import Form, propagate
 from verifier.bounding.solvers.conjunction import Conjunction
 from verifier.network.network import Network
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, Effort
 from verifier.search.boxes.boxes import BoxDomains, halved
 from verifier.search.boxes.planes import planes_below

@@ -33,7 +33,7 @@ def decide(case: Case, margin: float, options: InputOptions) -> Outcome:
     """Boxes only; what they do not decide goes to the search over signs, as in every run."""
     problem = case.problem([margin])
     whole = ProblemSearch(limits=Limits(max_domains=5000), splitting=Splitting.INPUTS, inputs=options)
-    outcome = whole.run(problem, unbounded(problem), instances.arena(problem), Clock.begin(60), ignore)
+    outcome = whole.run(problem, unbounded(problem), instances.target(problem), Clock.begin(60), ignore)
     if outcome.witness is not None:
         low, high = case.boxes[0]
         instances.check(problem, outcome.witness, low.tolist(), high.tolist())

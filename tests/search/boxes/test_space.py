@@ -12,8 +12,8 @@ from search.cases import Case, random_case
 
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
-from verifier.falsify.arena import Arena
-from verifier.property.canonical import Problem
+from verifier.falsify.target import Target
+from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import Effort
@@ -41,7 +41,7 @@ Offer = Callable[[torch.Tensor, torch.Tensor], Counterexample | None]
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-def replayed(arena: Arena) -> Offer:
+def replayed(arena: Target) -> Offer:
     """The falsifier is off: points are judged as they are."""
 
     def offer(x: torch.Tensor, clauses: torch.Tensor) -> Counterexample | None:
@@ -65,7 +65,7 @@ def decide(
     seconds: float = 60,
 ) -> Outcome:
     until = Until(Clock.begin(seconds))
-    offer = offer or replayed(instances.arena(problem))
+    offer = offer or replayed(instances.target(problem))
     space = InputSpace(problem, range(len(problem.rows)), offer, until, finish, options)
     return search(space, Limits(max_domains=100_000), until)
 

@@ -20,7 +20,7 @@ from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.clock import Clock
 from verifier.network.network import Network
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.domains import Progress
 from verifier.search.loop import Limits
@@ -199,7 +199,7 @@ def test_a_minimum_of_exactly_zero_is_never_unsat(offset: float, strict: bool) -
     assert outcome.witness is not None or outcome.reason is Reason.NUMERICS
     assert not (strict and outcome.witness is not None and outcome.witness.y[0] >= 0)
     # A model that disagrees with the network confirms nothing: what is left is doubt.
-    judge = instances.arena(problem, shift=1.0)
+    judge = instances.target(problem, shift=1.0)
     doubtful = grow(root_of(problem), offer=Offers(None, judge, Clock.begin()))
     assert (doubtful.witness, doubtful.reason) == (None, Reason.NUMERICS)
     assert doubtful.progress.open == 0

@@ -24,10 +24,11 @@ import torch
 from verifier.bounding.core.base import Objective, Region, minimise_over_input, widest
 from verifier.bounding.core.closing import settled
 from verifier.bounding.core.rounding import MARGIN, layer_slack, source_magnitude
+from verifier.bounding.core.state import State
 from verifier.bounding.relaxation.relu import Kinks
 from verifier.network.network import Network
 from verifier.operators import gamma
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Float, Tensor
 
 __all__ = ["Choice", "Kinks", "Plane", "Remainder", "Route", "Sweep", "Trace", "UpperFace", "dot"]
 
@@ -89,7 +90,7 @@ Activate = Callable[[int, Tensor, Values], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
+class Plane(State):
     """A linear function of the input below each objective, slope . x + offset, and its minimiser over the region.
 
     Guarantee: in float64 offset and lower include all rounding errors, and are finite or -inf.
@@ -104,10 +105,6 @@ class Plane:
     @property
     def offset(self) -> Float[Tensor, "D S"]:
         return self.value if self.error is None else settled(self.value, self.error)
-
-    def select(self, rows: Int[Tensor, " d"]) -> Plane:
-        error = None if self.error is None else self.error[rows]
-        return Plane(self.slope[rows], self.lower[rows], self.x0[rows], self.value[rows], error)
 
 
 class UpperFace(Protocol):
@@ -141,7 +138,7 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(State):
     """A finished sweep over faces: the plane, and the coefficient of x[k] at the kinks of each group."""
 
     plane: Plane
@@ -154,10 +151,6 @@ class Trace:
     @property
     def x0(self) -> Float[Tensor, "D S n0"]:
         return self.plane.x0
-
-    def select(self, rows: Int[Tensor, " d"]) -> Trace:
-        """The sweeps over some of the regions."""
-        return Trace(self.plane.select(rows), tuple(None if lam is None else lam[rows] for lam in self.coefficients))
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +167,7 @@ class Route:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(State):
     """All that sweeps over one batch of regions share, for objectives at `layer`.
 
     In a sweep `lam` holds the coefficients of x[j] and `mu` those of x_hat[k].  The floats in `mu` are taken as the
@@ -197,16 +190,6 @@ class Sweep:
             length = widest(net, layer) + len(net.layers)
             slacks = tuple(layer_slack(net.layers[k], region, length) for k in range(layer))
         return cls(net, region, layer, kinks, slacks)
-
-    def select(self, rows: Int[Tensor, " d"]) -> Sweep:
-        """The sweeps over some of the regions."""
-        return Sweep(
-            self.net,
-            self.region.select(rows),
-            self.layer,
-            tuple(kinks.select(rows) for kinks in self.kinks),
-            None if self.slacks is None else tuple(slack[rows] for slack in self.slacks),
-        )
 
     def zeros(self, k: int, objective: Objective) -> Float[Tensor, "D S n"]:
         """Coefficients of a group that nobody reads."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.rounding import TINY, round_up
+from verifier.bounding.core.state import SHARED, State
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 
@@ -28,15 +29,15 @@ def chord(
 
 
 @dataclass(frozen=True, eq=False)
-class Kinks:
+class Kinks(State):
     """The neurons of one group that are not stable in the same way in all regions, and their faces.
 
     All other neurons pass in every region (`passing` 1) or block in every region (`passing` 0).  Where a batch of
     regions has little in common, all neurons may be listed: then nothing is gathered or scattered.
     """
 
-    index: Int[Tensor, " a"]  # ascending
-    passing: Float[Tensor, " n"]
+    index: Int[Tensor, " a"] = field(metadata=SHARED)  # ascending
+    passing: Float[Tensor, " n"] = field(metadata=SHARED)
     l_hat: Float[Tensor, "D 1 a"]
     u_hat: Float[Tensor, "D 1 a"]
     ambiguous: Bool[Tensor, "D 1 a"]
@@ -57,19 +58,6 @@ class Kinks:
             high = high[:, index]
         sign = None if split is None else split[:, index].to(low.dtype).unsqueeze(1)
         return cls(index, passing, *_faces(low.unsqueeze(1), high.unsqueeze(1)), sign)
-
-    def select(self, rows: Int[Tensor, " d"]) -> Kinks:
-        """The faces of some of the regions."""
-        return Kinks(
-            self.index,
-            self.passing,
-            self.l_hat[rows],
-            self.u_hat[rows],
-            self.ambiguous[rows],
-            self.upper[rows],
-            self.intercept[rows],
-            None if self.sign is None else self.sign[rows],
-        )
 
     def gather(self, vector: Float[Tensor, "*axes n"]) -> Float[Tensor, "*axes a"]:
         """The entries at the kinks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 
 FEW_INPUTS = 16
 """Beyond that, halving every input once already makes more boxes than any search can bound."""

@@ -15,7 +15,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.relaxation.zonotope import fits_single
-from verifier.property.canonical import Problem
+from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Effort
 from verifier.search.boxes.boxes import BoxDomains, divisible, middle, split

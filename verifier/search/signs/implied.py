@@ -15,8 +15,8 @@ from fractions import Fraction
 import torch
 
 from verifier.network.network import Affine, Network
-from verifier.operators.stored import stored_rows
-from verifier.property.canonical import ClauseRows, Problem
+from verifier.operators.matrix import stored_rows
+from verifier.property.problem import ClauseRows, Problem
 from verifier.shapes import Int, Int8, Tensor
 
 

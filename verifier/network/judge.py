@@ -1,0 +1,168 @@
+"""The lowered network against the original one: a disagreement ends the run.
+
+Every output is compared by its own scale, in many boxes of the property and beyond them.  What counts as a
+disagreement is measured, not guessed: the network is run in the file's precision too, and what that differs from
+float64 is the rounding noise of each output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from verifier.errors import InputError, NetworkMismatch
+from verifier.network.magnitudes import radii
+from verifier.network.network import Network
+from verifier.operators.base import gamma
+from verifier.shapes import Float64, Tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Boxes = tuple[Array, Array]
+
+RELATIVE = 2.0**10
+"""Units of the file's precision by which an output may differ from its own size."""
+
+NOISE = 100.0
+"""Multiples of an output's rounding noise, as seen on a few points, that are still noise."""
+
+MOST_BOXES = 24
+WORK = 2.0e9  # multiplications that the comparison may take, as long as there are a dozen points
+
+
+@runtime_checkable
+class SourceModel(Protocol):
+    """What `OnnxModel` and `ModuleModel` have in common (both also know their `output_shape`)."""
+
+    sha256: str
+    dtype: np.dtype[Any]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...
+
+    def run(self, x: Array) -> Array: ...
+
+    def network(self, far_bounds: bool = False) -> Network: ...
+
+
+def faithful_network(model: SourceModel, boxes: Boxes) -> Network:
+    """The lowered network, which has the bounds of all Clips that activations can reach from these boxes."""
+    network = model.network()
+    if network.within == np.inf or network.n_in != boxes[0].shape[1]:
+        return network
+    radius = torch.from_numpy(np.maximum(np.abs(boxes[0]), np.abs(boxes[1])).max(axis=0, initial=0.0))
+    inside = all(bool((size <= network.within).all()) for size in (radius, *radii(network, radius)))
+    return network if inside else model.network(far_bounds=True)
+
+
+def check_against(model: SourceModel, network: Network, boxes: Boxes, seed: int = 0, count: int = 8) -> float:
+    """Compare `network` with `model.run` at points of the boxes [N, n0] and beyond, `count` in a box if there is one.
+
+    Returns the largest difference of an output inside of the boxes, relative to the output's own size there.  Raises
+    NetworkMismatch if they differ by more than rounding explains, and InputError if the model's own outputs are not
+    finite in a box or the sizes do not match.
+    """
+    lower, upper = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in boxes)
+    if lower.shape[1:] != (network.n_in,) or upper.shape != lower.shape:
+        raise InputError(f"the network takes {network.n_in} inputs, but the box has {lower.shape[-1]}")
+    generator = np.random.default_rng(seed)
+    chosen = _some_boxes(lower, upper, generator)
+    most = max(12, int(WORK / max(_work(network), 1.0)))
+    each = max(2, min(count, most // len(chosen[0])) if len(chosen[0]) == 1 else min(4, most // len(chosen[0])))
+    worst = 0.0
+    for points in _points_of_boxes(chosen, each, generator):
+        worst = max(worst, _compare(model, network, points, inside=True))
+    _compare(model, network, _points_beyond(chosen, 12 if most > 100 else 6, generator), inside=False)
+    return worst
+
+
+def sample_box(lower: Array, upper: Array, generator: np.random.Generator, count: int) -> Array:
+    """Points of a box: both ends, then in turn a random corner and a random inner point."""
+    points = [lower, upper]
+    while len(points) < count:
+        mix = generator.random(lower.shape)
+        points.append(lower + (upper - lower) * (mix if len(points) % 2 else np.round(mix)))
+    return np.stack(points[: max(count, 1)])
+
+
+def _some_boxes(lower: Array, upper: Array, generator: np.random.Generator) -> Boxes:
+    """Distinct boxes: all of them, or the widest and some more."""
+    sides = np.unique(np.concatenate([lower, upper], axis=1), axis=0)
+    low, high = sides[:, : lower.shape[1]], sides[:, lower.shape[1] :]
+    if len(low) <= MOST_BOXES:
+        return low, high
+    widest = np.argsort(-(high - low).sum(axis=1), kind="stable")
+    rest = generator.permutation(widest[MOST_BOXES // 3 :])
+    picked = np.concatenate([widest[: MOST_BOXES // 3], rest])[:MOST_BOXES]
+    return low[picked], high[picked]
+
+
+def _points_of_boxes(boxes: Boxes, each: int, generator: np.random.Generator) -> Iterator[Array]:
+    for low, high in zip(*boxes, strict=True):
+        yield sample_box(low, high, generator, each)
+
+
+def _points_beyond(boxes: Boxes, count: int, generator: np.random.Generator) -> Array:
+    """Points around the boxes, at distances from a part to many times of their size and position."""
+    pick = generator.integers(len(boxes[0]), size=count)
+    low, high = boxes[0][pick], boxes[1][pick]
+    spread = (high - low) + 0.1 * np.abs(high + low) + 1e-3
+    scale = 10.0 ** generator.uniform(-1.0, 2.0, size=(count, 1))
+    return np.asarray((low + high) / 2 + generator.uniform(-1.0, 1.0, size=low.shape) * spread * scale)
+
+
+def _compare(model: SourceModel, network: Network, points: Array, inside: bool) -> float:
+    """The largest relative difference at these points; those beyond the boxes may overflow, those inside may not."""
+    with np.errstate(over="ignore"):
+        points = points.astype(model.dtype)
+    expected = np.asarray(model.run(points), dtype=np.float64)
+    if expected.shape[-1] != network.n_out:
+        raise NetworkMismatch(f"the lowered network has {network.n_out} outputs, the original {expected.shape[-1]}")
+    finite = np.isfinite(expected).all(axis=1) & np.isfinite(points).all(axis=1)
+    if inside and not finite.all():
+        raise InputError("the network's outputs are not finite inside of the input box")
+    expected, x = expected[finite], torch.from_numpy(points[finite].astype(np.float64))
+    if not len(expected):
+        return 0.0
+    found = network.forward(x.to(network.output.bias.dtype)).to(torch.float64).numpy()
+    size = np.maximum(np.abs(expected), np.abs(found))
+    unit = np.finfo(model.dtype)
+    allowed = RELATIVE * (unit.eps * size + unit.tiny)
+    difference = np.abs(found - expected)
+    if not (difference <= allowed).all():  # what rounding explains is dearer to find out
+        allowed = allowed + _rounding(network, x, model.dtype)
+    if not (difference <= allowed).all():
+        i, j = np.unravel_index(np.argmax(np.nan_to_num(difference / allowed, nan=np.inf)), size.shape)
+        raise NetworkMismatch(
+            f"the lowered network disagrees with the original at output {j}: {found[i, j]:.9g} against "
+            f"{expected[i, j]:.9g} at a point {'of' if inside else 'beyond'} the input box, {allowed[i, j]:.3g} allowed"
+        )
+    return float((difference / np.maximum(size.max(axis=0), np.finfo(np.float64).tiny)).max(initial=0.0))
+
+
+def _rounding(network: Network, x: Float64[Tensor, "P n0"], dtype: np.dtype[Any]) -> Array:
+    """By how much rounding may change each output, in float64 and in the file's precision."""
+    network = network.to(x.device, torch.float64)
+    values, errors, size = [x], [torch.zeros_like(x)], x
+    for layer in network.layers:
+        size, error = layer.bias.abs(), layer.bias_error
+        for source, term in layer.terms:
+            size, error = size + term.magnitude(values[source].abs()), error + term.magnitude(errors[source])
+        values.append(layer.forward(values).expand(len(x), layer.size))
+        errors.append((error + gamma(layer.depth) * size).expand(len(x), layer.size))
+        if layer is not network.output:
+            values[-1] = values[-1].clamp(min=0)
+    allowed = 4.0 * errors[-1]
+    if dtype == np.float32:
+        single = network.to(dtype=torch.float32).forward(x.to(torch.float32)).to(torch.float64)
+        noise = (single - values[-1]).abs().nan_to_num(0.0, 0.0).amax(dim=0)
+        allowed = allowed + NOISE * noise + float(np.finfo(np.float32).eps) * size.expand(len(x), network.n_out)
+    return allowed.nan_to_num(0.0, 0.0).numpy()
+
+
+def _work(network: Network) -> float:
+    """Multiplications of one forward pass, roughly."""
+    terms = [term for layer in network.layers for _, term in layer.terms]
+    return float(sum(max(term.parameters, (1 + term.depth) * min(term.n_in, term.n_out)) for term in terms))

@@ -1,0 +1,325 @@
+"""Piecewise-linear functions, each written exactly with ReLUs.
+
+    max(a, b)      = b + relu(a - b)                      min(a, b) = a - relu(a - b)
+    abs(x)         = 2 relu(x) - x                        leaky(x)  = s x + (1 - s) relu(x)
+    clip(x, l, u)  = u - relu((u - l) - relu(x - l))      MaxPool   = a tree of max
+
+One ReLU per kink and no more: the forms with a skip term keep a single decision per neuron, and the nested
+form of clip keeps the interval [l, u] visible to every bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from verifier.network.lowering.affine import broadcast, grouped, times
+from verifier.network.lowering.expression import Expression, constant, select
+from verifier.network.lowering.tracing import Lowering
+from verifier.network.lowering.windows import per_axis, pooled_size
+from verifier.operators import Diagonal, Select, add, compose
+from verifier.shapes import Float64, Int, Tensor
+
+_FAR = 2.0**20  # beyond this, u - (u - x) would lose digits of x
+_STEEP = 2.0**10
+
+
+def relu(low: Lowering, input: Any, inplace: bool = False) -> Expression:
+    return low.relu(low.value(input))
+
+
+def _leaky(low: Lowering, value: Expression, slope: Float64[Tensor, "..."]) -> Expression:
+    if value.nonnegative:
+        return value
+    if bool((slope.abs() > _STEEP).any()):  # the form below would cancel
+        back = times(low.relu(value.negated()), slope)
+        return low.relu(value).minus(back)
+    rest = 1.0 - slope
+    exact = bool((1.0 - rest == slope).all())
+    kink = times(low.relu(value), rest, roundings=0 if exact else 1)
+    return times(value, slope).plus(kink)
+
+
+def leaky_relu(low: Lowering, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Expression:
+    return _leaky(low, low.value(input), low.number(negative_slope))
+
+
+def prelu(low: Lowering, input: Any, weight: Any) -> Expression:
+    value, slope = low.value(input), low.number(weight)
+    if slope.dim() != len(value.shape) and slope.numel() > 1:
+        slope = slope.reshape(-1, *[1] * (len(value.shape) - 2))  # torch: one slope per channel, axis 1
+    return _leaky(low, value, slope.expand(value.shape) if slope.numel() > 1 else slope.reshape(()))
+
+
+def absolute(low: Lowering, input: Any) -> Expression:
+    value = low.value(input)
+    if value.nonnegative:
+        return value
+    doubled = times(low.relu(value), torch.tensor(2.0, dtype=torch.float64))
+    return _known_nonnegative(doubled.minus(value), True)
+
+
+def _known_nonnegative(value: Expression, known: bool) -> Expression:
+    return Expression(value.shape, value.terms, value.bias, value.error, known)
+
+
+# -- clip ----------------------------------------------------------------------------------------------------
+
+
+def clip(low: Lowering, input: Any, min: Any = None, max: Any = None, inplace: bool = False) -> Expression:
+    value = low.value(input)
+    if min is not None:
+        value = _at_least(low, value, low.value(min))
+    if max is not None:
+        value = _at_most(low, value, low.value(max))
+    return value
+
+
+def _at_least(low: Lowering, value: Expression, bound: Expression) -> Expression:
+    if not bound.is_constant:
+        return maximum_of(low, value, bound)
+    if low.is_absent(bound, -1):
+        return value
+    if bool((bound.bias <= 0).all()) and value.nonnegative:
+        return value
+    return maximum_of(low, value, bound)
+
+
+def _at_most(low: Lowering, value: Expression, bound: Expression) -> Expression:
+    if not bound.is_constant:
+        return minimum_of(low, value, bound)
+    if low.is_absent(bound, 1):
+        return value
+    return minimum_of(low, value, bound)
+
+
+def hardsigmoid(low: Lowering, input: Any, inplace: bool = False) -> Expression:
+    value = times(low.value(input), torch.tensor(1.0 / 6.0, dtype=torch.float64), roundings=1)
+    half = constant(torch.tensor(0.5, dtype=torch.float64)).expanded(value.shape)
+    zero, one = constant(torch.tensor(0.0)), constant(torch.tensor(1.0))
+    return _at_most(low, _at_least(low, value.plus(half), zero), one)
+
+
+def hardtanh(
+    low: Lowering, input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Expression:
+    return clip(low, input, min_val, max_val, inplace)
+
+
+def relu6(low: Lowering, input: Any, inplace: bool = False) -> Expression:
+    return clip(low, input, 0.0, 6.0, inplace)
+
+
+# -- max and min ---------------------------------------------------------------------------------------------
+
+
+def _is_near(value: Expression) -> bool:
+    """A constant, and small enough to be the base to which the ReLU is added."""
+    return value.is_constant and bool((value.bias.abs() <= _FAR).all())
+
+
+def maximum_of(low: Lowering, first: Expression, second: Expression) -> Expression:
+    """max(first, second) = second + relu(first - second), where `second` is the constant if one is."""
+    first, second = broadcast(first, second)
+    if _is_near(first) or (second.is_constant and not _is_near(second)):
+        first, second = second, first
+    found = second.plus(low.relu(first.minus(second)))
+    return _known_nonnegative(found, first.nonnegative or second.nonnegative)
+
+
+def minimum_of(low: Lowering, first: Expression, second: Expression) -> Expression:
+    """min(first, second) = first - relu(first - second), where `first` is the constant if one is."""
+    first, second = broadcast(first, second)
+    if _is_near(second) or (first.is_constant and not _is_near(first)):
+        first, second = second, first
+    found = first.minus(low.relu(first.minus(second)))
+    return _known_nonnegative(found, first.nonnegative and second.nonnegative)
+
+
+def maximum(low: Lowering, input: Any, other: Any) -> Expression:
+    return maximum_of(low, low.value(input), low.value(other))
+
+
+def minimum(low: Lowering, input: Any, other: Any) -> Expression:
+    return minimum_of(low, low.value(input), low.value(other))
+
+
+def max_of_rows(low: Lowering, value: Expression, windows: Int[Tensor, "m k"], shape: tuple[int, ...]) -> Expression:
+    """For every row of positions the largest of those entries.
+
+    Position -1 and entries that are minus infinity (padding) do not count; a row of nothing else gives minus
+    infinity.  Pairs are formed level by level; a pair that several rows share is one neuron, and a pair of
+    twice the same entry is none.
+    """
+    padded = torch.cat([value.bias, value.bias.new_full((1,), -torch.inf)]) == -torch.inf
+    missing = padded[windows]
+    filled = ~missing.all(dim=1)
+    first_valid = windows.gather(1, (~missing).to(torch.int8).argmax(dim=1, keepdim=True))
+    windows = torch.where(missing, first_valid, windows)[filled]
+    while windows.shape[1] > 1:
+        if windows.shape[1] % 2:
+            windows = torch.cat([windows, windows[:, -1:]], dim=1)
+        ends = windows.reshape(-1, 2).sort(dim=1).values
+        pairs, windows = torch.unique(ends, dim=0, return_inverse=True)
+        windows = windows.reshape(int(filled.sum()), -1)
+        value = _max_of_pairs(low, value, pairs)
+    index = torch.full((filled.numel(),), -1)
+    index[filled] = windows[:, 0]
+    return select((value,), index, shape, fill=-torch.inf)
+
+
+def _max_of_pairs(low: Lowering, value: Expression, pairs: Int[Tensor, "p 2"]) -> Expression:
+    base = select((value,), pairs[:, 0], (pairs.shape[0],))
+    differ = pairs[:, 0] != pairs[:, 1]
+    count = int(differ.sum())
+    if not count:
+        return base
+    minus = Diagonal(-torch.ones(count, dtype=torch.float64))
+    left, right = Select(pairs[differ, 0], value.size), Select(pairs[differ, 1], value.size)
+    gain = low.relu(value.applied(add(right, compose(minus, left)), (count,)))
+    place = torch.full((pairs.shape[0],), -1)
+    place[differ] = torch.arange(count)
+    return _known_nonnegative(base.plus(select((gain,), place, base.shape)), value.nonnegative)
+
+
+def amax(low: Lowering, input: Any, dim: Any = (), keepdim: bool = False) -> Expression:
+    value = low.value(input)
+    index, shape = grouped(value, dim, keepdim)
+    return max_of_rows(low, value, index, shape)
+
+
+def amin(low: Lowering, input: Any, dim: Any = (), keepdim: bool = False) -> Expression:
+    value = low.value(input).negated()
+    index, shape = grouped(value, dim, keepdim)
+    return max_of_rows(low, value, index, shape).negated()
+
+
+def _max_like(
+    pairwise: Callable[..., Expression], reduction: Callable[..., Expression]
+) -> Callable[..., Expression | tuple[Expression, None]]:
+    """torch.max and torch.min: of everything, of two tensors, or along an axis (then with positions, not
+    given).
+    """
+
+    def call(
+        low: Lowering, input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None
+    ) -> Expression | tuple[Expression, None]:
+        if isinstance(dim, torch.Tensor):
+            other = dim
+        if other is not None:
+            return pairwise(low, input, other)
+        if dim is None:
+            return reduction(low, input)
+        return reduction(low, input, dim, keepdim), None
+
+    return call
+
+
+def max_pool(axes: int) -> Callable[..., Expression]:
+    def pool(  # noqa: PLR0913 (torch's own signature)
+        low: Lowering,
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Expression:
+        if return_indices:
+            low.refuse("it returns positions")
+        value = low.value(input)
+        kernel, pads, dilations = (per_axis(s, axes) for s in (kernel_size, padding, dilation))
+        strides = kernel if stride is None or stride == [] else per_axis(stride, axes)
+        spots = []
+        for n, k, s, p, d in zip(value.shape[-axes:], kernel, strides, pads, dilations, strict=True):
+            out = pooled_size(n, d * (k - 1) + 1, s, 2 * p, ceil_mode, p)
+            if out < 1:
+                raise ValueError(f"a window of {k} does not fit into {n} entries")
+            reached = torch.arange(out)[:, None] * s - p + torch.arange(k) * d
+            spots.append(torch.where((reached >= 0) & (reached < n), reached, -1))
+        value = _only_reached(value, spots)
+        for offset, windows in enumerate(spots):
+            value = _pooled_axis(low, value, len(value.shape) - axes + offset, windows)
+        return value
+
+    return pool
+
+
+def _only_reached(value: Expression, spots: list[Tensor]) -> Expression:
+    """Drop rows that no window touches, and renumber the windows (in place): they would cost neurons for
+    nothing.
+    """
+    index = torch.arange(value.size).reshape(value.shape)
+    for offset, windows in enumerate(spots):
+        axis = len(value.shape) - len(spots) + offset
+        reached = torch.unique(windows[windows >= 0])
+        if reached.numel() < value.shape[axis]:
+            renumbered = torch.full((value.shape[axis] + 1,), -1)
+            renumbered[reached] = torch.arange(reached.numel())
+            spots[offset] = renumbered[windows]
+            index = index.index_select(axis, reached)
+    return select((value,), index.reshape(-1), tuple(index.shape))
+
+
+def _pooled_axis(low: Lowering, value: Expression, axis: int, spots: Int[Tensor, "o k"]) -> Expression:
+    """The maximum over windows of one axis.  Axis by axis, neighbouring windows share what they have in
+    common.
+    """
+    index = torch.arange(value.size).reshape(value.shape).movedim(axis, -1)
+    windows = torch.where(spots >= 0, index[..., spots.clamp(min=0)], -1).movedim(-2, axis)
+    return max_of_rows(low, value, windows.reshape(-1, spots.shape[1]), tuple(windows.shape[:-1]))
+
+
+# -- no kink after all ---------------------------------------------------------------------------------------
+
+
+def dropout(low: Lowering, input: Any, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Expression:
+    if training:
+        low.refuse("it is random in training mode")
+    return low.value(input)
+
+
+def to(low: Lowering, input: Any, *targets: Any, **settings: Any) -> Expression:
+    """Between float32 and float64, and between devices, nothing changes; other types round.
+
+    In a module the type of its activations stays the same, which is asserted for every function.
+    """
+    for target in (*targets, *settings.values()):
+        kind = target.dtype if isinstance(target, torch.Tensor) else target
+        if isinstance(kind, torch.dtype) and kind not in {torch.float32, torch.float64}:
+            low.refuse(f"it rounds to {kind}")
+    return low.value(input)
+
+
+HANDLERS: dict[str, Callable[..., Any]] = {
+    "relu": relu,
+    "leaky_relu": leaky_relu,
+    "prelu": prelu,
+    "abs": absolute,
+    "absolute": absolute,
+    "clamp": clip,
+    "clip": clip,
+    "clamp_min": lambda low, input, min: clip(low, input, min=min),
+    "clamp_max": lambda low, input, max: clip(low, input, max=max),
+    "hardtanh": hardtanh,
+    "hardsigmoid": hardsigmoid,
+    "relu6": relu6,
+    "maximum": maximum,
+    "minimum": minimum,
+    "max": _max_like(maximum, amax),
+    "min": _max_like(minimum, amin),
+    "amax": amax,
+    "amin": amin,
+    "to": to,
+    "type_as": to,
+    "dropout": dropout,
+    "dropout1d": dropout,
+    "dropout2d": dropout,
+    "dropout3d": dropout,
+    "alpha_dropout": dropout,
+    "feature_alpha_dropout": dropout,
+    **{f"max_pool{d}d": max_pool(d) for d in (1, 2, 3)},
+}

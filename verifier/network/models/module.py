@@ -1,0 +1,138 @@
+"""Torch modules as networks, with the interface of `OnnxModel`."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from verifier.defaults import default_dtype, own_defaults
+from verifier.errors import InputError, VerifierError
+from verifier.network.lowering.run import lower, precision
+from verifier.network.lowering.tracing import Reading, place_of
+from verifier.network.models.module_state import changed, module_state, require_readable
+from verifier.network.network import Network
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class ModuleModel:
+    """A torch module that maps tensors of `input_shape` (batch axis included) to one tensor.
+
+    Works on a copy on the CPU in evaluation mode; the module that was given stays as it is.  Later changes
+    to it are not seen.  It is always run with the default type of torch that is set when this is made, on the CPU and
+    outside of any autocast but its own.  `sha256` names its structure and everything that `module_state` covers.
+    """
+
+    def __init__(self, module: nn.Module, input_shape: tuple[int, ...]) -> None:
+        if not input_shape or min(input_shape) < 1:
+            raise InputError(f"the input shape {input_shape} must have positive entries")
+        self.input_shape = tuple(int(n) for n in input_shape)
+        require_readable(module)
+        self._default = torch.get_default_dtype()
+        self._module = _copied(module)
+        self._state = module_state(self._module)
+        self.sha256 = _digest(self._module, self._state)
+        self.dtype = np.dtype(np.float64 if precision(self._module) == torch.float64 else np.float32)
+        self._output_shape: tuple[int, ...] | None = None
+
+    @property
+    def n_in(self) -> int:
+        return math.prod(self.input_shape)
+
+    @property
+    def n_out(self) -> int:
+        return math.prod(self.output_shape)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        if self._output_shape is None:
+            self._output_shape = tuple(self._call(torch.zeros(self.input_shape, device="cpu")).shape)
+        return self._output_shape
+
+    def run(self, x: Array) -> Array:
+        """Outputs [..., n_y] at x [n_x] or [B, n_x], by the module itself in its own precision, point by
+        point.
+        """
+        points = torch.from_numpy(np.asarray(x, dtype=self.dtype))
+        if points.shape[-1:] != (self.n_in,) or points.dim() > 2:
+            raise InputError(f"the module takes {self.n_in} inputs, not an array of shape {tuple(points.shape)}")
+        if points.dim() == 1:
+            return self._call(points.reshape(self.input_shape)).reshape(-1).numpy()
+        rows = [self._call(point.reshape(self.input_shape)).reshape(-1).numpy() for point in points]
+        return np.stack(rows) if rows else np.zeros((0, self.n_out), self.dtype)
+
+    def network(self, far_bounds: bool = False) -> Network:
+        """The lowered network (`far_bounds` as in `Reading`).
+
+        Raises InputError, with the line of the module's code where there is one, for what is not piecewise linear, and
+        for a module that does not compute the same at every call.
+        """
+        with self._usual():
+            kind = precision(self._module)
+            found = lower(self._module, self.input_shape, {}, Reading(kind, kind, far_bounds))
+        entry = changed(self._state, module_state(self._module))
+        if entry is not None:
+            raise InputError(f"the module changes its '{entry}' when it runs, so its answers may differ between calls")
+        return found
+
+    @contextmanager
+    def _usual(self) -> Iterator[None]:
+        """Inside, the code of the module runs as it would for its user, but functions are not compiled."""
+        with own_defaults(), default_dtype(self._default), torch.no_grad(), _eager():
+            yield
+
+    def _call(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            with self._usual():
+                # A copy: the module may write into its input.
+                found = self._module(x.to(precision(self._module), copy=True))
+        except VerifierError:
+            raise
+        except Exception as error:  # foreign code may raise anything
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            message = f"the module cannot be run on an input of shape {self.input_shape}: {reason}"
+            raise InputError(message, *(place_of(error.__traceback__) or ())) from error
+        if isinstance(found, tuple | list) and len(found) == 1:
+            found = found[0]
+        if not isinstance(found, torch.Tensor):
+            raise InputError(f"the module must return one tensor, not a {type(found).__name__}")
+        if found.dtype not in {torch.float32, torch.float64} or found.layout != torch.strided:
+            kind = str(found.dtype).removeprefix("torch.")
+            raise InputError(f"the module must return numbers of type float32 or float64, not {kind}")
+        return found.detach().to(device="cpu")
+
+
+def _eager() -> AbstractContextManager[Any]:
+    """Inside, torch.compile does nothing: it would compile the tracing along with the module."""
+    if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):
+        return nullcontext()
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        with own_defaults():
+            return copy.deepcopy(module).cpu().eval().requires_grad_(False)
+    except Exception as error:  # foreign code may raise anything
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"the module cannot be copied to the CPU: {reason}") from error
+
+
+def _digest(module: nn.Module, state: Mapping[str, str]) -> str:
+    """A name for the module's structure and state."""
+    total = hashlib.sha256()
+    for path, child in module.named_modules():
+        total.update(f"{path} {type(child).__module__}.{type(child).__qualname__} {child.extra_repr()}\n".encode())
+    for key, digest in state.items():
+        total.update(f"{key} {digest}\n".encode())
+    return total.hexdigest()

@@ -1,0 +1,152 @@
+"""Bring any ONNX model into the small form that onnx2torch converts without surprises.
+
+Afterwards: one input with batch 1, one output, opset 17, every constant an initializer, every shape static,
+every padding explicit, one output per node, nodes named n0, n1, ...  Operators outside of the supported list
+are refused here, by the name that the file gives them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
+
+from verifier.errors import InputError, VerifierError
+from verifier.network.rewrite.arithmetic import REWRITERS
+from verifier.network.rewrite.constants import fold
+from verifier.network.rewrite.graph import OPSET, Graph, Names, describe, label, live_nodes, model_of, unsupported
+
+_BUILT_IN = ("ai.onnx", "com.microsoft", "com.ms.", "org.pytorch.aten")
+"""Beginnings of domains that have operators of their own."""
+
+_OLDEST = 7  # before it, broadcasting and most attributes were different
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """A model in normal form, and for each of its nodes the name and operator in the original file."""
+
+    model: onnx.ModelProto
+    labels: dict[str, tuple[str, str]]
+
+
+def normalise(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Normalised:
+    """Rewrite `model` for inputs of `input_shape` (batch axis included).  The model itself is left as it is.
+
+    Requires one graph input that is no initializer, and one output.
+    """
+    graph = _working_copy(_modern(model), input_shape)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    for node in graph.nodes:
+        if node.domain not in {"", "ai.onnx"}:
+            raise unsupported(node, f"it belongs to the domain '{node.domain}'")
+    fold(graph)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    _rewrite(graph)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    _write_constants(graph)
+    labels = {}
+    for i, node in enumerate(graph.nodes):
+        labels[f"n{i}"] = graph.labels[node.name]
+        node.name = f"n{i}"
+    return Normalised(model_of(graph, OPSET), labels)
+
+
+def default_opset(model: onnx.ModelProto) -> int:
+    for entry in model.opset_import:
+        if entry.domain in {"", "ai.onnx"}:
+            return int(entry.version)
+    raise InputError("the file does not say which operator set it uses")
+
+
+def _modern(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Local functions inlined; the oldest operator sets lifted by onnx's own converter."""
+    for function in model.functions:
+        # onnxruntime prefers its own operator to a function of the same name, and the inliner the function.
+        if function.domain.startswith(_BUILT_IN) or not function.domain.strip():
+            where = f"'{function.domain}'" if function.domain else "of ONNX itself"
+            raise InputError(
+                f"the file defines a function '{function.name}' in the domain {where}, which has operators"
+            )
+    try:
+        if model.functions:
+            model = inliner.inline_local_functions(model)
+        if default_opset(model) < _OLDEST:
+            model = version_converter.convert_version(model, OPSET)
+    except VerifierError:
+        raise
+    except Exception as error:  # onnx raises several unrelated types here
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"the network cannot be brought to a newer operator set: {reason}") from error
+    return model
+
+
+def _working_copy(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Graph:
+    """The graph with all values renamed; every node carries the name that messages call it by."""
+    proto, names = model.graph, Names()
+    given = {tensor.name for tensor in proto.initializer}
+    (source,) = (value for value in proto.input if value.name not in given)
+    (target,) = proto.output
+    nodes = []
+    for node in proto.node:
+        copied = onnx.NodeProto()
+        copied.CopyFrom(node)
+        copied.name = label(node)[0]
+        copied.input[:] = [names.ours(name) for name in node.input]
+        copied.output[:] = [names.ours(name) for name in node.output]
+        nodes.append(copied)
+    return Graph(
+        input=names.ours(source.name),
+        input_shape=input_shape,
+        output=names.ours(target.name),
+        dtype=source.type.tensor_type.elem_type,
+        opset=default_opset(model),
+        nodes=nodes,
+        constants={names.ours(tensor.name): tensor for tensor in proto.initializer},
+        names=names,
+    )
+
+
+def _rewrite(graph: Graph) -> None:
+    """Replace every node by its normal form."""
+    aliases: dict[str, str] = {}
+    written: list[onnx.NodeProto] = []
+    for node in graph.nodes:
+        for i, name in enumerate(node.input):
+            node.input[i] = aliases.get(name, name)
+        if node.op_type not in REWRITERS:
+            raise unsupported(node, "it is not piecewise linear, or not known")
+        try:
+            found = REWRITERS[node.op_type](graph, node)
+        except VerifierError:
+            raise
+        except Exception as error:  # a damaged node may break any assumption about its attributes
+            raise InputError(f"node {describe(node)} is malformed: {' '.join(str(error).split())[:200]}") from error
+        if isinstance(found, str):
+            aliases[node.output[0]] = found
+            continue
+        for part in found:
+            part.name = f"{len(graph.labels)}"
+            graph.labels[part.name] = label(node)
+            written.append(part)
+    final = aliases.get(graph.output, graph.output)
+    produced = {name for node in written for name in node.output}
+    if final != graph.output or final not in produced:
+        # The output is the input, a constant or shared with another name: give it a node of its own.
+        last = helper.make_node("Identity", [final], [graph.fresh()], name=f"{len(graph.labels)}")
+        graph.labels[last.name] = (graph.names.theirs(graph.output), "Identity")
+        graph.output = last.output[0]
+        written.append(last)
+    graph.nodes = written
+
+
+def _write_constants(graph: Graph) -> None:
+    """Constants as torch can hold them exactly: what is known in float64 in float64, half precision as float32."""
+    for name, tensor in graph.constants.items():
+        if name in graph.exact:
+            graph.constants[name] = numpy_helper.from_array(graph.exact[name], name)
+        elif tensor.data_type in {TensorProto.FLOAT16, TensorProto.BFLOAT16}:
+            values = numpy_helper.to_array(tensor).astype(np.float32)
+            graph.constants[name] = numpy_helper.from_array(values, name)

@@ -1,0 +1,79 @@
+"""Network and property together: the whole instance as tensors, ready for bounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from verifier.errors import InputError
+from verifier.network.magnitudes import beyond, radii, spoiled
+from verifier.network.network import Network
+from verifier.operators.base import FLOOR, gamma
+from verifier.property.property import Property, RoundedRows
+from verifier.shapes import Float64, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ClauseRows:
+    """The rows of one clause: unsafe points satisfy `A y + B x <= c`, all rows at once.  B may be None (zero)."""
+
+    A: Float64[Tensor, "m n_y"]
+    B: Float64[Tensor, "m n0"] | None
+    c: Float64[Tensor, " m"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """An instance.  It is `unsat` if every clause is empty: no x of its box has all rows at or below zero.
+
+    `lower` and `upper` contain the decimal boxes.  `rows[k]` belongs to clause k of the property and is a superset of
+    its exact rows on its box, so a proof about the tensors is a proof about the file.  `clauses_of[b]` lists the
+    clauses of box b: whatever depends on the box only is computed once for all of them.
+    """
+
+    network: Network
+    property: Property
+    lower: Float64[Tensor, "N n0"]
+    upper: Float64[Tensor, "N n0"]
+    rows: tuple[ClauseRows, ...]
+    clauses_of: tuple[tuple[int, ...], ...]
+    beyond: str | None = None  # the layer whose numbers are too large for a proof: no bound of the network is finite
+
+
+def canonicalise(network: Network, prop: Property) -> Problem:
+    """Brings both together.  Raises InputError if the numbers of inputs or outputs differ.
+
+    Guarantees: the error model of docs/numerics.md holds for the network on all boxes, or nothing can be proved of it.
+    """
+    for word, has, wants in (("inputs", network.n_in, prop.n_x), ("outputs", network.n_out, prop.n_y)):
+        if has != wants:
+            raise InputError(f"the network has {has} {word}, but the property declares {wants}")
+    lower, upper = torch.from_numpy(prop.boxes.lower.copy()), torch.from_numpy(prop.boxes.upper.copy())
+    members: list[list[int]] = [[] for _ in range(len(prop.boxes))]
+    for k, clause in enumerate(prop.clauses):
+        members[clause.box].append(k)
+    largest = torch.maximum(lower.abs(), upper.abs())
+    too_large = beyond(network, largest.amax(dim=0)) if len(largest) else None
+    radius: dict[int, Float64[Tensor, " n_y"]] = {}
+    rows = []
+    for clause in prop.clauses:
+        slack = None
+        if clause.rows.A_error is not None:
+            if clause.box not in radius:
+                radius[clause.box] = radii(network, largest[clause.box])[-1]
+            slack = radius[clause.box]
+        rows.append(_tensors(clause.rows, slack))
+    proved = network if too_large is None else spoiled(network)
+    return Problem(proved, prop, lower, upper, tuple(rows), tuple(tuple(m) for m in members), too_large)
+
+
+def _tensors(rows: RoundedRows, radius: Float64[Tensor, " n_y"] | None) -> ClauseRows:
+    """RoundedRows as tensors; what A loses by rounding is added to c, given a bound of |y|."""
+    c = torch.from_numpy(rows.c.copy())
+    if rows.A_error is not None and radius is not None:
+        slack = (torch.from_numpy(rows.A_error.copy()) @ radius) * (1.0 + gamma(rows.A_error.shape[1])) + FLOOR
+        c = torch.from_numpy(np.nextafter((c + slack).numpy(), np.inf))
+    B = None if rows.B is None else torch.from_numpy(rows.B.copy())
+    return ClauseRows(torch.from_numpy(rows.A.copy()), B, c)
