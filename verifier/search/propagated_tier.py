@@ -15,6 +15,8 @@ from verifier.bounding.cuts.masks import CutMasks, refreshed
 from verifier.bounding.cuts.oracle import Threshold, find_masks
 from verifier.bounding.solvers.conjunction import ConjunctionDual
 from verifier.bounding.solvers.propagated_dual import PropagatedDual
+from verifier.registry import AscentOptions, Positive, Share, Step
+from verifier.search import TIERS
 from verifier.search.signs.root import Batch, Root
 from verifier.search.tiers import Climbed, Climber, Evidence, Kept, Tier
 from verifier.shapes import Float, Int, Tensor
@@ -182,3 +184,38 @@ class PropagatedClimber(Climber):
         numbers = torch.arange(self.rows, self.rows + len(due), device=due.device)
         self.rows += len(due)
         return batch.masks.index_copy(0, due, numbers)
+
+
+class SlopeTierOptions(AscentOptions, frozen=True):
+    """alpha-CROWN in the tree: slopes, split multipliers and row weights go from parent to child."""
+
+    iterations: Positive = 10
+    first_step: Step = 0.1
+    last_step: Step = 0.02
+    root: AscentOptions = AscentOptions()  # on the whole box
+
+
+class CutTierOptions(SlopeTierOptions, frozen=True):
+    """Propagated Anderson cuts in the tree, one per threshold; masks are found at the root and inherited."""
+
+    root: AscentOptions = AscentOptions(first_step=0.1, last_step=0.005)
+    scout: AscentOptions = AscentOptions(40, 0.05, 0.02)  # without cuts; its forward points are where masks are found
+    thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
+    # In domains whose depth is a multiple of it, a new mask takes the place of the least used one; null: never.
+    refresh: Positive | None = None
+
+
+@TIERS.register("alpha_crown", SlopeTierOptions)
+def slope_tier(options: SlopeTierOptions) -> Tier:
+    return Propagated(_short(options.root), _short(options))
+
+
+@TIERS.register("propagated", CutTierOptions)
+def cut_tier(options: CutTierOptions) -> Tier:
+    first, then, scout = _short(options.root), _short(options), _short(options.scout)
+    return Propagated(first, then, options.thresholds, scout, options.refresh)
+
+
+def _short(options: AscentOptions) -> Ascent:
+    """An ascent that looks often at who is done."""
+    return Ascent.of(options, check_every=5)

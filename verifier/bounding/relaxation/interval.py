@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
 from verifier.bounding.core.closing import settled
 from verifier.bounding.core.rounding import MARGIN, layer_slack
@@ -32,6 +33,7 @@ def interval_image(layer: Affine, region: Region) -> tuple[Float[Tensor, "D n"],
     return torch.where(torch.isfinite(low), low, -torch.inf), torch.where(torch.isfinite(high), high, torch.inf)
 
 
+@BOUNDERS.register("interval")
 @dataclass(frozen=True)
 class Interval(Bounder):
     """Bounds each objective term by term over the interval image of its layer."""
@@ -46,8 +48,10 @@ class Interval(Bounder):
             lower, size = lower + at_input, size + input_size
         if objective.constant is not None:
             lower, size = lower + objective.constant, size + objective.constant.abs()
-        terms = low.shape[-1] + region.lower.shape[-1] + MARGIN
-        return Bound(settled(lower, gamma(terms) * size), None)
+        error = gamma(low.shape[-1] + region.lower.shape[-1] + MARGIN) * size
+        if objective.error is not None:
+            error = error + objective.error
+        return Bound(settled(lower, error), None)
 
 
 def _over_box(coefficients: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from verifier.defaults import default_dtype, own_defaults
 from verifier.errors import InputError, VerifierError
 from verifier.network.lowering.run import lower, precision
 from verifier.network.lowering.tracing import Reading, place_of
 from verifier.network.models.module_state import changed, module_state, require_readable
 from verifier.network.network import Network
+from verifier.precision import default_dtype, own_defaults
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
