@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from verifier.errors import UnsupportedOperator
 from verifier.network.models.onnx import OnnxModel
 from verifier.network.network import Network
-from verifier.network.rewrite.graph import SUPPORTED
 from verifier.property.property import Property
 
 
@@ -26,7 +25,7 @@ def network_lines(model: OnnxModel) -> list[str]:
     try:
         return lines + _layer_lines(model.network())
     except UnsupportedOperator as error:  # what `show` is asked to tell, so no error here
-        others = {name: n for name, n in counts.items() if name not in (*SUPPORTED, "Constant", error.op_type)}
+        others = {name: n for name, n in counts.items() if name not in (*error.supported, "Constant", error.op_type)}
         lines.append(f"unsupported {error.message.partition(' (supported: ')[0]}")
         if others:
             lines.append(f"            besides, unless they fold into constants: {_counted(others)}")

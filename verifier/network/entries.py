@@ -136,11 +136,7 @@ def rounds_nothing(linear: LinearMap, x: Float64[Tensor, " n_in"]) -> bool:
         return linear.depth == 0
     if not isinstance(linear, Dense | Sparse | Diagonal) or linear.roundings or linear.parameters > MOST_ENTRIES:
         return False
-    if isinstance(linear, Dense):
-        weights = linear.weight
-    else:
-        weights = linear.values if isinstance(linear, Sparse) else linear.scale
-    least = _least_unit(weights) * _least_unit(x)
+    least = _least_unit(linear.weights) * _least_unit(x)
     return bool(linear.magnitude(x.abs()).max() <= 2.0**52 * least) and least >= FLOAT.tiny
 
 

@@ -111,8 +111,11 @@ class Conv(LinearMap):
         return terms + 1 + self.roundings
 
     @property
-    def parameters(self) -> int:
-        return self.weight.numel()
+    def weights(self) -> Tensor:
+        return self.weight
+
+    def reweighted(self, weights: Tensor, roundings: int = 0) -> Conv:
+        return replace(self, weight=weights, roundings=self.roundings + roundings)
 
     def _forward(self, x: Tensor, weight: Tensor) -> Tensor:
         batch = x.shape[:-1]
@@ -192,8 +195,11 @@ class Transposed(LinearMap):
         return self.inner.depth
 
     @property
-    def parameters(self) -> int:
-        return self.inner.parameters
+    def weights(self) -> Tensor:
+        return self.inner.weight
+
+    def reweighted(self, weights: Tensor, roundings: int = 0) -> Transposed:
+        return Transposed(self.inner.reweighted(weights, roundings))
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return self.inner.transpose(x)
@@ -202,7 +208,7 @@ class Transposed(LinearMap):
         return self.inner.forward(y)
 
     def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-        return replace(self.inner, weight=self.inner.weight.abs()).transpose(r)
+        return self.inner.reweighted(self.inner.weight.abs()).transpose(r)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Transposed:
         return Transposed(self.inner.to(device, dtype))

@@ -14,7 +14,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from verifier.errors import InputError
+from verifier.errors import InputError, one_line
 from verifier.network.rewrite.graph import Array, Graph, attributes, describe, model_of, unsupported
 
 _LARGE, _SMALL = 2.0**500, 2.0**-400  # in between, neither a product nor its error term overflows or underflows
@@ -236,8 +236,7 @@ def _infer_shapes(graph: Graph) -> None:
         skeleton = model_of(graph, graph.opset, weights=False)
         found = onnx.shape_inference.infer_shapes(skeleton, data_prop=True).graph
     except Exception as error:  # onnx raises InferenceError, but also plain RuntimeError and decode errors
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"the shapes inside the network are inconsistent: {reason}") from error
+        raise InputError(f"the shapes inside the network are inconsistent: {one_line(error)}") from error
     for info in (*found.value_info, *found.output):
         kind = info.type.tensor_type
         graph.types[info.name] = kind.elem_type

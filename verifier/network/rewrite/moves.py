@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
-from verifier.network.rewrite.graph import Array, Graph, attributes
-
-make = helper.make_node
+from verifier.network.rewrite.graph import Array, Graph, Rewritten, attributes, make, rewrites
 
 _TO_THE_END = (2**31 - 1, 2**63 - 1)
 
 
-def reshape(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Reshape", "Flatten")
+def reshape(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Reshape and Flatten are one Reshape to the shape that is known by now."""
     return _reshaped(graph, node, graph.shape(node.output[0], node))
 
 
-def squeeze(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Squeeze", "Unsqueeze")
+def squeeze(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Squeeze and Unsqueeze as a Reshape.  onnx's own inference of their shapes ignores negative axes in old opsets."""
     shape, axes = list(graph.shape(node.input[0], node)), graph.integers(node, 1, "axes")
     if axes is not None and not axes:
@@ -40,13 +38,14 @@ def squeeze(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
     return _reshaped(graph, node, tuple(shape))
 
 
-def _reshaped(graph: Graph, node: onnx.NodeProto, shape: tuple[int, ...]) -> list[onnx.NodeProto] | str:
+def _reshaped(graph: Graph, node: onnx.NodeProto, shape: tuple[int, ...]) -> Rewritten:
     if graph.shapes.get(node.input[0]) == shape:
         return str(node.input[0])
     return [make("Reshape", [node.input[0], graph.add_constant(shape)], [node.output[0]])]
 
 
-def transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Transpose")
+def transpose(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     rank = len(graph.shape(node.input[0], node))
     if rank < 2:
         return str(node.input[0])
@@ -58,7 +57,8 @@ def _taken(graph: Graph, source: str, axis: int, positions: Array) -> onnx.NodeP
     return make("Gather", [source, graph.add_constant(positions.astype(np.int64))], [graph.fresh()], axis=axis)
 
 
-def slices(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Slice")
+def slices(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """One Gather per axis that loses or reorders something."""
     shape = graph.shape(node.input[0], node)
     starts, ends = graph.integers(node, 1, "starts"), graph.integers(node, 2, "ends")
@@ -88,7 +88,7 @@ def _sliced(n: int, start: int, end: int, step: int) -> Array:
     return np.arange(min(max(start, 0), n - 1), min(max(end, -1), n - 1), step)
 
 
-def _gathered(graph: Graph, node: onnx.NodeProto, wanted: dict[int, Array]) -> list[onnx.NodeProto] | str:
+def _gathered(graph: Graph, node: onnx.NodeProto, wanted: dict[int, Array]) -> Rewritten:
     shape, source = graph.shape(node.input[0], node), str(node.input[0])
     parts: list[onnx.NodeProto] = []
     for axis, positions in wanted.items():
@@ -101,7 +101,8 @@ def _gathered(graph: Graph, node: onnx.NodeProto, wanted: dict[int, Array]) -> l
     return parts
 
 
-def gather_elements(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("GatherElements")
+def gather_elements(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Constant indices, counted from the front."""
     shape, index = graph.shape(node.input[0], node), graph.array(node.input[1])
     if index is None:
@@ -111,7 +112,8 @@ def gather_elements(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return [make("GatherElements", [node.input[0], graph.add_constant(front)], [node.output[0]], axis=axis)]
 
 
-def split(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("Split")
+def split(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """One Gather per part: no node is left with several outputs."""
     shape = graph.shape(node.input[0], node)
     axis = attributes(node).get("axis", 0) % len(shape)
@@ -130,14 +132,16 @@ def split(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return parts
 
 
-def expand(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Expand")
+def expand(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     shape = graph.shape(node.output[0], node)
     if graph.shapes.get(node.input[0]) == shape:
         return str(node.input[0])
     return [make("Expand", [node.input[0], graph.add_constant(shape)], [node.output[0]])]
 
 
-def pad(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Pad")
+def pad(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     shape = graph.shape(node.input[0], node)
     given = attributes(node)
     amounts = graph.integers(node, 1, "pads" if "pads" in given else "paddings") or []
@@ -163,7 +167,8 @@ def _reflected(n: int, before: int, after: int, mode: str) -> Array:
     return np.pad(kept, (max(before, 0), max(after, 0)), mode=how)
 
 
-def blocks(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("DepthToSpace", "SpaceToDepth")
+def blocks(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """DepthToSpace and SpaceToDepth: a permutation between two reshapes."""
     batch, channels, height, width = graph.shape(node.input[0], node)
     b = attributes(node)["blocksize"]
@@ -180,16 +185,3 @@ def blocks(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         make("Transpose", [opened], [turned], perm=perm),
         make("Reshape", [turned, final], [node.output[0]]),
     ]
-
-
-MOVES: dict[str, Callable[[Graph, onnx.NodeProto], "list[onnx.NodeProto] | str"]] = {
-    **dict.fromkeys(("Reshape", "Flatten"), reshape),
-    **dict.fromkeys(("Squeeze", "Unsqueeze"), squeeze),
-    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), blocks),
-    "GatherElements": gather_elements,
-    "Transpose": transpose,
-    "Slice": slices,
-    "Split": split,
-    "Expand": expand,
-    "Pad": pad,
-}

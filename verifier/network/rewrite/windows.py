@@ -6,17 +6,13 @@ counts.  In that form asymmetric padding, dilation and overhanging windows need 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
-from verifier.network.rewrite.graph import Array, Graph, attributes
-
-make = helper.make_node
+from verifier.network.rewrite.graph import Array, Graph, Rewritten, attributes, make, rewrites
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,8 @@ def _settings(axes: list[Axis]) -> dict[str, Any]:
     }
 
 
-def conv(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("Conv")
+def conv(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     if any(name and graph.array(name) is None for name in node.input[1:]):
         graph.refuse(node, "its weights depend on the input")
     axes = window(graph, node, list(graph.shape(node.input[1], node)[2:]))
@@ -103,7 +100,8 @@ def conv(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return [make("Conv", operands, [node.output[0]], group=attributes(node).get("group", 1), **_settings(axes))]
 
 
-def conv_transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("ConvTranspose")
+def conv_transpose(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Where ONNX cuts differently at both ends, which torch cannot: the full image, of which the middle is
     taken.
     """
@@ -148,12 +146,14 @@ def conv_transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return parts
 
 
-def max_pool(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("MaxPool")
+def max_pool(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     axes = window(graph, node, list(attributes(node)["kernel_shape"]))
     return [make("MaxPool", [node.input[0]], [node.output[0]], **_settings(axes))]
 
 
-def average_pool(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("AveragePool")
+def average_pool(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     given = attributes(node)
     axes = window(graph, node, list(given["kernel_shape"]))
     plain = window(graph, _without_ceil(node), list(given["kernel_shape"]))
@@ -178,11 +178,3 @@ def _without_ceil(node: onnx.NodeProto) -> onnx.NodeProto:
     del copied.attribute[:]
     copied.attribute.extend(kept)
     return copied
-
-
-WINDOWS: dict[str, Callable[[Graph, onnx.NodeProto], list[onnx.NodeProto] | str]] = {
-    "Conv": conv,
-    "ConvTranspose": conv_transpose,
-    "MaxPool": max_pool,
-    "AveragePool": average_pool,
-}
