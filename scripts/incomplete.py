@@ -1,4 +1,4 @@
-"""Incomplete verification on the paper's SGD-trained network: bound and time of each method, for docs/bounding.md.
+"""Incomplete verification on the paper's SGD network: bound and time of each method (docs/measured/bounding.md).
 
     .venv/bin/python scripts/incomplete.py oval_paper --results incomplete.jsonl
     .venv/bin/python scripts/incomplete.py oval_paper --results incomplete.jsonl --table

@@ -1,4 +1,4 @@
-"""Root bounds of the worst output row by every method, beside each other: the table of docs/bounding.md.
+"""Root bounds of the worst output row by every method, beside each other: the table of docs/measured/bounding.md.
 
     .venv/bin/python scripts/root_bounds.py oval21 img8194 img3161 img4325
 

@@ -23,7 +23,7 @@ from verifier.config import Config, build_intermediate, build_limits, build_poli
 from verifier.defaults import own_defaults
 from verifier.errors import InputError
 from verifier.falsify.base import Falsifier, FirstOf
-from verifier.falsify.pgd import quick, thorough
+from verifier.falsify.pgd import QuickOptions, quick, thorough
 from verifier.falsify.target import Target
 from verifier.loading import Instance, Loader, Model, Source, file_name, loader
 from verifier.machine import machine, one_thread, out_of_memory
@@ -295,7 +295,7 @@ def _refine(task: Task, arena: Target, found: ClauseBounds, clock: Clock) -> Cou
 
 def _falsifier(task: Task) -> Falsifier:
     options = task.config.falsify
-    return quick(task.seed, options.samples, options.restarts, options.steps, options.effort)
+    return quick(QuickOptions(options.samples, options.restarts, options.steps, options.effort), task.seed)
 
 
 def _bound(task: Task, problem: Problem, ledger: Ledger, needless: Callable[[], bool] | None = None) -> ClauseBounds:

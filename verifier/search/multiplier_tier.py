@@ -13,11 +13,16 @@ import torch
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Until
+from verifier.bounding.solvers.active_set import ActiveSet, ActiveSetOptions
 from verifier.bounding.solvers.alpha_crown import SlopeProof
+from verifier.bounding.solvers.big_m import BigM, BigMOptions
 from verifier.bounding.solvers.conjunction import ConjunctionDual
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import Explicit, MultiplierProof, point_of
+from verifier.bounding.solvers.saddle_point import SaddlePoint, SaddlePointOptions
+from verifier.registry import Count
+from verifier.search import TIERS
 from verifier.search.propagated_tier import PropagatedClimber
 from verifier.search.signs.root import Batch, Root
 from verifier.search.tiers import Climbed, Climber, Computed, Evidence, Tier
@@ -147,3 +152,30 @@ def _stacked(found: list[Bound]) -> Bound:
         proofs[0].cat(proofs),
         max(f.iterations for f in found),
     )
+
+
+class BigMTierOptions(BigMOptions, frozen=True):
+    """Big-M in the tree, with the paper's values for complete verification."""
+
+    iterations: Count = 180
+
+
+class ActiveSetTierOptions(ActiveSetOptions, frozen=True):
+    """Active Set in the tree; masks are found anew in every domain, Big-M multipliers are inherited."""
+
+    iterations: Count = 100
+
+
+@TIERS.register("big_m", BigMTierOptions)
+def big_m_tier(options: BigMTierOptions) -> Tier:
+    return Multipliers("big_m", BigM.of(options), options.iterations, together=256)
+
+
+@TIERS.register("active_set", ActiveSetTierOptions)
+def active_set_tier(options: ActiveSetTierOptions) -> Tier:
+    return Multipliers("active_set", ActiveSet.of(options), options.iterations)
+
+
+@TIERS.register("saddle_point", SaddlePointOptions)
+def saddle_point_tier(options: SaddlePointOptions) -> Tier:
+    return Multipliers("saddle_point", SaddlePoint.of(options), options.iterations)

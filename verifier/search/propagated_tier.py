@@ -10,10 +10,13 @@ import torch
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.average import Averaging
 from verifier.bounding.core.base import Until
+from verifier.bounding.core.state import cat
 from verifier.bounding.cuts.masks import CutMasks, refreshed
 from verifier.bounding.cuts.oracle import Threshold, find_masks
 from verifier.bounding.solvers.conjunction import ConjunctionDual
 from verifier.bounding.solvers.propagated_dual import PropagatedDual
+from verifier.registry import AscentOptions, Positive, Share, Step
+from verifier.search import TIERS
 from verifier.search.signs.root import Batch, Root
 from verifier.search.tiers import Climbed, Climber, Evidence, Kept, Tier
 from verifier.shapes import Float, Int, Tensor
@@ -176,8 +179,43 @@ class PropagatedClimber(Climber):
         fresh = find_masks(dual.slopes, average, self.tier.thresholds[:1]).select(due)
         plain = point[..., : dual.plain]
         uses = dual.slopes.uses(plain, dual.evaluate(point))
-        masks, _ = refreshed(self.pool.select(batch.masks[due]), uses[due], fresh)
-        self.pool = CutMasks.cat([self.pool, masks])
+        masks = refreshed(self.pool.select(batch.masks[due]), uses[due], fresh)
+        self.pool = cat([self.pool, masks])
         numbers = torch.arange(self.rows, self.rows + len(due), device=due.device)
         self.rows += len(due)
         return batch.masks.index_copy(0, due, numbers)
+
+
+class SlopeTierOptions(AscentOptions, frozen=True):
+    """alpha-CROWN in the tree: slopes, split multipliers and row weights go from parent to child."""
+
+    iterations: Positive = 10
+    first_step: Step = 0.1
+    last_step: Step = 0.02
+    root: AscentOptions = AscentOptions()  # on the whole box
+
+
+class CutTierOptions(SlopeTierOptions, frozen=True):
+    """Propagated Anderson cuts in the tree, one per threshold; masks are found at the root and inherited."""
+
+    root: AscentOptions = AscentOptions(first_step=0.1, last_step=0.005)
+    scout: AscentOptions = AscentOptions(40, 0.05, 0.02)  # without cuts; its forward points are where masks are found
+    thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
+    # In domains whose depth is a multiple of it, a new mask takes the place of the least used one; null: never.
+    refresh: Positive | None = None
+
+
+@TIERS.register("alpha_crown", SlopeTierOptions)
+def slope_tier(options: SlopeTierOptions) -> Tier:
+    return Propagated(_short(options.root), _short(options))
+
+
+@TIERS.register("propagated", CutTierOptions)
+def cut_tier(options: CutTierOptions) -> Tier:
+    first, then, scout = _short(options.root), _short(options), _short(options.scout)
+    return Propagated(first, then, options.thresholds, scout, options.refresh)
+
+
+def _short(options: AscentOptions) -> Ascent:
+    """An ascent that looks often at who is done."""
+    return Ascent.of(options, check_every=5)

@@ -25,7 +25,6 @@ from verifier.bounding.lp.solver import Solver
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.clock import Clock
-from verifier.errors import InputError
 from verifier.network.network import Affine, Network
 from verifier.operators import Chain, Dense, Diagonal
 
@@ -488,13 +487,6 @@ def test_float32_networks_are_solved_in_float64() -> None:
     assert found.lower.dtype is torch.float32
     expected = planet(net, region, Objective(objective.layer, objective.coefficients))
     torch.testing.assert_close(found.lower.double(), expected, rtol=0, atol=1e-5)
-
-
-def test_balls_are_refused() -> None:
-    net, region = instance("dense", 0)
-    ball = replace(region, radius=torch.ones(1, dtype=torch.float64))
-    with pytest.raises(InputError, match="l2 balls"):
-        PlanetLP().bound(net, ball, rows(net, 0), Until())
 
 
 @pytest.mark.parametrize(

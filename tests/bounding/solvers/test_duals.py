@@ -282,19 +282,3 @@ def test_finished_regions_leave_and_the_others_do_not_notice(solver: str) -> Non
     assert 0 < int(hard.sum()) < 6
     torch.testing.assert_close(early[hard], free[hard], rtol=0, atol=1e-9)
     assert bool(((early > threshold) == (free > threshold)).all())
-
-
-def test_an_l2_ball_is_bounded_tighter_than_its_box_and_validly() -> None:
-    net = networks.dense(2, (4, 8, 8, 2))
-    box = root(net, 2, radius=0.5, count=1)
-    centre = (box.lower + box.upper) / 2
-    radius = torch.tensor([0.5], dtype=torch.float64)
-    region = RootBounds().region(net, centre - 0.5, centre + 0.5, Until())
-    ball = replace(region, radius=radius)
-    objective = rows(net, 2)
-    x = torch.randn(500, 1, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    x = centre + 0.5 * x / x.norm(dim=-1, keepdim=True)
-    for name, solver in SOLVERS.items():
-        inside = solver.bound(net, ball, objective, Until()).lower
-        assert bool((values(net, objective, x) >= inside).all()), name
-        assert bool((inside > solver.bound(net, region, objective, Until()).lower).all()), name

@@ -16,7 +16,9 @@ from torch.nn.functional import pad
 
 from verifier.bounding.core.average import Average, Averaging
 from verifier.bounding.core.base import Until, Watch
-from verifier.shapes import Float, Int, Tensor
+from verifier.bounding.core.state import State
+from verifier.registry import AscentOptions
+from verifier.shapes import Float, Tensor
 
 LEAVE_BELOW = 0.8
 """The batch is rebuilt once no more than this share of it is open: rebuilding copies what stays."""
@@ -39,18 +41,17 @@ class Steps:
 
 
 EvaluationT = TypeVar("EvaluationT", bound="Evaluation")
-Self = TypeVar("Self", bound="Dual[Any]")
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(State):
     """The dual value at a point, and the primal input that attains it."""
 
     lower: Float[Tensor, "D S"]
     x0: Float[Tensor, "D S n0"]
 
 
-class Dual(ABC, Generic[EvaluationT]):
+class Dual(State, ABC, Generic[EvaluationT]):
     """A concave (or nearly concave) function of the variables, to be maximised over a simple set."""
 
     @abstractmethod
@@ -67,17 +68,13 @@ class Dual(ABC, Generic[EvaluationT]):
     def project(self, point: Float[Tensor, "D S V"]) -> None:
         """Move the point to the feasible set, in place."""
 
-    @abstractmethod
-    def select(self: Self, rows: Int[Tensor, " d"]) -> Self:
-        """The same function for some of the regions."""
-
     def step_scale(self) -> Float[Tensor, "#D #S V"] | float:
         """Factors by which the variables' steps differ."""
         return 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Adam:
+class Adam(State):
     """First and second moments of the supergradient."""
 
     mean: Tensor
@@ -98,10 +95,6 @@ class Adam:
         spread = self.square.div(1 - self.BETA2 ** (t + 1)).sqrt_().add_(self.EPSILON)
         direction = self.mean.div(spread).div_(1 - self.BETA1 ** (t + 1))
         point.add_(direction.mul_(size))
-
-    def select(self, rows: Tensor) -> Adam:
-        """The moments of some regions only."""
-        return Adam(self.mean[rows], self.square[rows])
 
     def widened(self, variables: int) -> Adam:
         """With zero moments for further variables at the end."""
@@ -125,6 +118,11 @@ class Ascent:
     iterations: int
     steps: Steps
     check_every: int = 10  # iterations between looks at the clock and at who is done; a look costs a synchronisation
+
+    @classmethod
+    def of(cls, options: AscentOptions, linear: bool = False, check_every: int = 10) -> Ascent:
+        """As the options say; the steps fall linearly or geometrically."""
+        return cls(options.iterations, Steps(options.first_step, options.last_step, linear), check_every)
 
     def run(
         self,

@@ -13,30 +13,29 @@ from typing import TypeVar
 
 import torch
 
+from verifier.bounding.core.state import COMMON, SHARED, State
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.shapes import Float, Int, Int8, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Region:
+class Region(State):
     """D input sets, each with valid pre-activation bounds of the groups 1..len(l_hat).
 
     Groups beyond that have not been bounded yet; a bounder may only be asked about layers that follow known groups.
 
-    The input set is the box [lower, upper] or, if `radius` is given, the l2 ball around the box's centre (the box then
-    encloses it).  `kinks`, if given, lists the neurons of each group that are not stable in the same way in all
-    regions, now or in any later part of them, so that variables keep their places.  `splits` marks neurons whose sign
-    is a constraint of a branch and not a consequence of the bounds: +1 passing (x_hat >= 0), -1 blocking (x_hat <= 0),
-    0 neither; l_hat and u_hat are already cut accordingly.
+    The input set is the box [lower, upper].  `kinks`, if given, lists the neurons of each group that are not stable in
+    the same way in all regions, now or in any later part of them, so that variables keep their places.  `splits` marks
+    neurons whose sign is a constraint of a branch and not a consequence of the bounds: +1 passing (x_hat >= 0), -1
+    blocking (x_hat <= 0), 0 neither; l_hat and u_hat are already cut accordingly.
     """
 
     lower: Float[Tensor, "D n0"]
     upper: Float[Tensor, "D n0"]
     l_hat: tuple[Float[Tensor, "D _"], ...] = ()
     u_hat: tuple[Float[Tensor, "D _"], ...] = ()
-    radius: Float[Tensor, " D"] | None = None
-    kinks: tuple[Int[Tensor, " _"], ...] | None = None
+    kinks: tuple[Int[Tensor, " _"], ...] | None = field(default=None, metadata=SHARED)
     splits: tuple[Int8[Tensor, "D _"], ...] | None = None
 
     @property
@@ -58,82 +57,26 @@ class Region:
         """The same boxes with bounds of one more group."""
         return replace(self, l_hat=(*self.l_hat, l_hat), u_hat=(*self.u_hat, u_hat))
 
-    def select(self, rows: Int[Tensor, " d"]) -> Region:
-        """Some of the regions."""
-        return Region(
-            self.lower[rows],
-            self.upper[rows],
-            tuple(low[rows] for low in self.l_hat),
-            tuple(high[rows] for high in self.u_hat),
-            None if self.radius is None else self.radius[rows],
-            self.kinks,
-            None if self.splits is None else tuple(split[rows] for split in self.splits),
-        )
-
-    def to(self, dtype: torch.dtype) -> Region:
-        """The same region in another precision; in float32 its bounds are no longer rigorous."""
-
-        def moved(values: Tensor) -> Tensor:
-            return values.to(dtype)
-
-        return replace(
-            self,
-            lower=moved(self.lower),
-            upper=moved(self.upper),
-            l_hat=tuple(map(moved, self.l_hat)),
-            u_hat=tuple(map(moved, self.u_hat)),
-            radius=None if self.radius is None else moved(self.radius),
-        )
-
     def ambiguous(self, k: int) -> Tensor:
         """Which neurons of group k have a kink inside of their bounds, per box."""
         return (self.l_hat[k - 1] < 0) & (self.u_hat[k - 1] > 0)
 
 
 @dataclass(frozen=True, eq=False)
-class Objective:
+class Objective(State):
     """S linear functions per region: coefficients . x_hat[layer] + inputs . x[0] + constant, to be minimised.
 
     `layer` counts from 1; K + 1 is the output.  A leading axis of size 1 serves all regions.
     """
 
     layer: int
-    coefficients: Float[Tensor, "#D S n"]
-    inputs: Float[Tensor, "#D S n0"] | None = None
-    constant: Float[Tensor, "#D S"] | None = None
+    coefficients: Float[Tensor, "#D S n"] = field(metadata=COMMON)
+    inputs: Float[Tensor, "#D S n0"] | None = field(default=None, metadata=COMMON)
+    constant: Float[Tensor, "#D S"] | None = field(default=None, metadata=COMMON)
 
     @property
     def count(self) -> int:
         return self.coefficients.shape[1]
-
-    def select(self, rows: Int[Tensor, " d"]) -> Objective:
-        """The objectives of some of the regions."""
-        if self.coefficients.shape[0] == 1:
-            return self
-        return Objective(
-            self.layer,
-            self.coefficients[rows],
-            None if self.inputs is None else self.inputs[rows],
-            None if self.constant is None else self.constant[rows],
-        )
-
-    def to(self, dtype: torch.dtype) -> Objective:
-        """The same objectives in another precision."""
-        return Objective(
-            self.layer,
-            self.coefficients.to(dtype),
-            None if self.inputs is None else self.inputs.to(dtype),
-            None if self.constant is None else self.constant.to(dtype),
-        )
-
-    def part(self, start: int, stop: int) -> Objective:
-        """The objectives from `start` up to `stop`."""
-        return Objective(
-            self.layer,
-            self.coefficients[:, start:stop],
-            None if self.inputs is None else self.inputs[:, start:stop],
-            None if self.constant is None else self.constant[:, start:stop],
-        )
 
 
 class Proof(ABC):
@@ -171,14 +114,6 @@ class Proof(ABC):
 
 
 ProofT = TypeVar("ProofT", bound=Proof)
-
-HALF_MOST = 60000.0
-"""The largest variable that half precision keeps: it ends soon after it."""
-
-
-def halved(variables: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-    """Dual variables in half precision."""
-    return variables.clamp(-HALF_MOST, HALF_MOST).half()
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,12 +214,7 @@ def minimise_over_input(
     region: Region, coefficients: Float[Tensor, "D S n0"]
 ) -> tuple[Float[Tensor, "D S"], Float[Tensor, "D S n0"]]:
     """The minimum of coefficients . x over the input set, and a point that attains it."""
-    lower, upper = region.lower.unsqueeze(1), region.upper.unsqueeze(1)
-    if region.radius is None:
-        x0 = torch.where(coefficients >= 0, lower, upper)
-    else:
-        norm = coefficients.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(coefficients.dtype).tiny)
-        x0 = (lower + upper) / 2 - region.radius[:, None, None] * coefficients / norm
+    x0 = torch.where(coefficients >= 0, region.lower.unsqueeze(1), region.upper.unsqueeze(1))
     return (coefficients * x0).sum(dim=-1), x0
 
 

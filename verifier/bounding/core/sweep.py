@@ -18,11 +18,12 @@ import torch
 from verifier.bounding.core.base import Objective, Region, minimise_over_input, widest
 from verifier.bounding.core.closing import settled
 from verifier.bounding.core.rounding import MARGIN, layer_slack, source_magnitude
+from verifier.bounding.core.state import State
 from verifier.bounding.cuts.faces import Face
 from verifier.bounding.relaxation.relu import Kinks
 from verifier.network.network import Network
 from verifier.operators import gamma
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Float, Tensor
 
 __all__ = ["Choice", "Kinks", "Route", "Sweep", "Total", "Trace", "dot"]
 
@@ -37,17 +38,12 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(State):
     """A finished backward sweep: the bound, its minimiser, and the coefficient of x[k] at the kinks of each group."""
 
     lower: Float[Tensor, "D S"]
     x0: Float[Tensor, "D S n0"]
     coefficients: tuple[Float[Tensor, "D S _"] | None, ...]
-
-    def select(self, rows: Int[Tensor, " d"]) -> Trace:
-        """The sweeps over some of the regions."""
-        seen = tuple(None if lam is None else lam[rows] for lam in self.coefficients)
-        return Trace(self.lower[rows], self.x0[rows], seen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +80,7 @@ class Total:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(State):
     """All that sweeps over one batch of regions share, for objectives at `layer`.
 
     In a sweep `lam` holds the coefficients of x[j] and `mu` those of x_hat[k].  The floats in `mu` are taken as the
@@ -107,16 +103,6 @@ class Sweep:
             length = widest(net, layer) + len(net.layers)
             slacks = tuple(layer_slack(net.layers[k], region, length) for k in range(layer))
         return cls(net, region, layer, kinks, slacks)
-
-    def select(self, rows: Int[Tensor, " d"]) -> Sweep:
-        """The sweeps over some of the regions."""
-        return Sweep(
-            self.net,
-            self.region.select(rows),
-            self.layer,
-            tuple(kinks.select(rows) for kinks in self.kinks),
-            None if self.slacks is None else tuple(slack[rows] for slack in self.slacks),
-        )
 
     def backward(self, objective: Objective, choices: tuple[Choice, ...]) -> Trace:
         """Eliminate the layers from the objective's down to the input."""

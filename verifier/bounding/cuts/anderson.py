@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from verifier.bounding.core.base import Region
+from verifier.bounding.core.state import SHARED, State
 from verifier.network.network import Affine
 from verifier.operators import Chain, Dense, LinearMap, Select, Sparse
 from verifier.operators.rows import row_support
@@ -33,7 +34,7 @@ Values = Sequence[Float[Tensor, "D S _"] | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Cut(ABC):
+class Cut(State, ABC):
     """One cut for each kink of a group (`a` of them), in every region and for every objective.
 
     (W.I) = whole W + rest.  The passes are those of the rest: whoever takes cuts with whole > 0 has W x_in and W^T mu
@@ -56,10 +57,6 @@ class Cut(ABC):
     def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
         """The rest of (W.I), transposed, times beta; source by source."""
 
-    @abstractmethod
-    def select(self, rows: Int[Tensor, " d"]) -> Cut:
-        """The cuts of some of the regions."""
-
     @property
     @abstractmethod
     def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
@@ -70,11 +67,11 @@ class Cut(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class SharedGeometry:
+class SharedGeometry(State):
     """The signed maps to the kinks of one group and the boxes of its sources, doubled: for W+, then for W-."""
 
-    index: Int[Tensor, " a"]
-    bias: Float[Tensor, " a"]
+    index: Int[Tensor, " a"] = field(metadata=SHARED)
+    bias: Float[Tensor, " a"] = field(metadata=SHARED)
     terms: tuple[tuple[int, LinearMap], ...]
     l_check: tuple[Float[Tensor, "D 1 _"], ...]
     u_check: tuple[Float[Tensor, "D 1 _"], ...]
@@ -130,10 +127,6 @@ class SharedGeometry:
         assert total is not None
         return total
 
-    def select(self, rows: Int[Tensor, " d"]) -> SharedGeometry:
-        lows, highs = (tuple(side[rows] for side in sides) for sides in (self.l_check, self.u_check))
-        return replace(self, l_check=lows, u_check=highs)
-
 
 @dataclass(frozen=True, eq=False)
 class SharedCut(Cut):
@@ -165,16 +158,12 @@ class SharedCut(Cut):
             found.append((source, first + second))
         return found
 
-    def select(self, rows: Int[Tensor, " d"]) -> SharedCut:
-        kept = tuple(k[rows] for k in self.kept)
-        return SharedCut(self.offset[rows], self.zc[rows], self.geometry.select(rows), kept)
-
 
 # ---------------------------------------------------------------- one bit per weight
 
 
 @dataclass(frozen=True, eq=False)
-class RowGeometry:
+class RowGeometry(State):
     """The weights of the kinks of one group, written out: row i has weights[i, t] at input columns[i, t].
 
     `columns` counts through the concatenation of the group's sources; unused places point at column 0 with weight 0.
@@ -182,9 +171,9 @@ class RowGeometry:
 
     sources: tuple[int, ...]
     sizes: tuple[int, ...]
-    columns: Int[Tensor, "a t"]
-    weights: Float[Tensor, "a t"]
-    bias: Float[Tensor, " a"]
+    columns: Int[Tensor, "a t"] = field(metadata=SHARED)
+    weights: Float[Tensor, "a t"] = field(metadata=SHARED)
+    bias: Float[Tensor, " a"] = field(metadata=SHARED)
     w_l: Float[Tensor, "D 1 a t"]  # weights times l_check
     w_u: Float[Tensor, "D 1 a t"]  # weights times u_check
     is_dense: bool  # every row lists all columns in order
@@ -240,15 +229,13 @@ class RowGeometry:
         zc = self.bias + offset + (~mask * self.w_u).sum(dim=-1)
         return RowMaskCut(offset, zc, self, mask)
 
-    def select(self, rows: Int[Tensor, " d"]) -> RowGeometry:
-        return replace(self, w_l=self.w_l[rows], w_u=self.w_u[rows])
-
 
 @dataclass(frozen=True, eq=False)
 class RowMaskCut(Cut):
     """Passes over the weights of the kinks with single entries switched off."""
 
-    geometry: RowGeometry
+    # The passes read the weights only, which all regions share: the rest of the geometry is large.
+    geometry: RowGeometry = field(metadata=SHARED)
     mask: Bool[Tensor, "D S a t"]
 
     @property
@@ -264,10 +251,6 @@ class RowMaskCut(Cut):
 
     def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
         return self.geometry.spread(self.mask * self.geometry.weights * beta.unsqueeze(-1))
-
-    def select(self, rows: Int[Tensor, " d"]) -> RowMaskCut:
-        # The passes read the weights only, which all regions share: the rest of the geometry is large.
-        return RowMaskCut(self.offset[rows], self.zc[rows], self.geometry, self.mask[rows])
 
 
 def _padded_rows(layer: Affine, index: Int[Tensor, " a"]) -> tuple[Tensor, Tensor, bool]:

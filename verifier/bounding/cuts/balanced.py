@@ -12,11 +12,12 @@ W x_in and W^T mu are computed in any case: such a cut costs one more pass with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import torch
 
 from verifier.bounding.core.base import Region
+from verifier.bounding.core.state import SHARED, State
 from verifier.bounding.cuts.anderson import Cut, Values, at_kinks
 from verifier.network.network import Affine
 from verifier.operators import LinearMap
@@ -25,11 +26,11 @@ from verifier.shapes import Bool, Float, Int, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class BalancedGeometry:
+class BalancedGeometry(State):
     """|W| at the kinks of one group, and the boxes of its sources."""
 
     layer: Affine
-    index: Int[Tensor, " a"]
+    index: Int[Tensor, " a"] = field(metadata=SHARED)
     magnitudes: tuple[LinearMap, ...]  # source by source
     low: tuple[Float[Tensor, "D 1 _"], ...]
     high: tuple[Float[Tensor, "D 1 _"], ...]
@@ -71,10 +72,6 @@ class BalancedGeometry:
         parts = [term.forward(v) for (_, term), v in zip(self.layer.terms, vertex, strict=True)]
         return _total(parts).index_select(-1, self.index)
 
-    def select(self, rows: Int[Tensor, " d"]) -> BalancedGeometry:
-        low, high = (tuple(side[rows] for side in sides) for sides in (self.low, self.high))
-        return replace(self, low=low, high=high)
-
 
 @dataclass(frozen=True, eq=False)
 class BalancedCut(Cut):
@@ -105,10 +102,6 @@ class BalancedCut(Cut):
     def _terms(self) -> Iterable[tuple[int, LinearMap, Tensor]]:
         sources = (source for source, _ in self.geometry.layer.terms)
         return zip(sources, self.geometry.magnitudes, self.signs, strict=True)
-
-    def select(self, rows: Int[Tensor, " d"]) -> BalancedCut:
-        signs = tuple(sign[rows] for sign in self.signs)
-        return BalancedCut(self.offset[rows], self.zc[rows], self.geometry.select(rows), signs)
 
 
 def _total(parts: Sequence[Tensor]) -> Tensor:

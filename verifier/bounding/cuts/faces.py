@@ -17,20 +17,21 @@ as exact, w0 is rounded up, and the residual is added to the intercept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import torch
 
 from verifier.bounding.core.rounding import MARGIN, TINY
+from verifier.bounding.core.state import SHARED, State
 from verifier.bounding.cuts.anderson import Cut, Values
 from verifier.bounding.cuts.projection import project, project_direction
 from verifier.bounding.relaxation.relu import Kinks
 from verifier.operators import gamma
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Float, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class CutFace:
+class CutFace(State):
     """How far one cut can turn the upper faces of a group's kinks; zero where a kink is stable."""
 
     cut: Cut
@@ -58,10 +59,6 @@ class CutFace:
             masked = masked.add_(linear, alpha=self.cut.whole)
         return (masked * self.most).addcmul_(self.turn, x_hat).add_(self.lift)
 
-    def select(self, rows: Int[Tensor, " d"]) -> CutFace:
-        parts = (self.most, self.turn, self.lift, self.up, self.down)
-        return CutFace(self.cut.select(rows), *(part[rows] for part in parts))
-
 
 @dataclass(frozen=True, eq=False)
 class Face:
@@ -86,11 +83,11 @@ class Face:
 
 
 @dataclass(frozen=True, eq=False)
-class CutFaces:
+class CutFaces(State):
     """All cuts of one group."""
 
     kinks: Kinks
-    bias: Float[Tensor, " a"]  # of the layer, at the kinks
+    bias: Float[Tensor, " a"] = field(metadata=SHARED)  # of the layer, at the kinks
     cuts: tuple[CutFace, ...]
     price: Float[Tensor, "D 1 a"] | None  # what rounding costs per unit of a multiplier; None in float32
 
@@ -142,9 +139,3 @@ class CutFaces:
 
     def _normals(self) -> tuple[list[Tensor], list[Tensor]]:
         return [at.up for at in self.cuts], [at.down for at in self.cuts]
-
-    def select(self, rows: Int[Tensor, " d"]) -> CutFaces:
-        price = None if self.price is None else self.price[rows]
-        return replace(
-            self, kinks=self.kinks.select(rows), cuts=tuple(cut.select(rows) for cut in self.cuts), price=price
-        )

@@ -5,16 +5,18 @@ A mask gives a valid cut in every domain; its constants are computed from the do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 import torch
 
+from verifier.bounding.core.state import State, tree_map
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.anderson import Cut, RowGeometry, SharedGeometry
 from verifier.bounding.cuts.balanced import BalancedGeometry
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.shapes import Bool, Float, Tensor
 
 Geometry = BalancedGeometry | SharedGeometry | RowGeometry
 
@@ -35,7 +37,7 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class GroupBits:
+class GroupBits(State):
     """The bits of one cut at the kinks of one group, all sources side by side."""
 
     form: Form
@@ -49,7 +51,7 @@ class GroupBits:
 
 
 @dataclass(frozen=True, eq=False)
-class CutMasks:
+class CutMasks(State):
     """For every cut the bits of each group; None where a group takes no cut.
 
     All cuts have bits at the same groups or fewer.  The bits are bytes on the device of the domains.
@@ -67,64 +69,30 @@ class CutMasks:
         """The memory that the masks of one region take."""
         return sum(g.bits[:1].numel() for cut in self.cuts for g in cut if g is not None)
 
-    def select(self, rows: Int[Tensor, " d"]) -> CutMasks:
-        """The masks of some regions; a region may be named more than once."""
-        return self._mapped(lambda g: replace(g, bits=g.bits[rows]))
-
-    def part(self, start: int, stop: int) -> CutMasks:
-        """The masks of the objectives from `start` up to `stop`."""
-        return self._mapped(lambda g: g if g.bits.shape[1] == 1 else replace(g, bits=g.bits[:, start:stop]))
-
     def padded(self, like: CutMasks, shape: Sequence[int]) -> CutMasks:
         """With as many cuts as `like`; the new ones have empty masks for so many regions and objectives."""
         missing = CutMasks(like.cuts[self.count :])
-        return self.join(missing._mapped(lambda g: replace(g, bits=g.bits.new_zeros(*shape, *g.bits.shape[2:]))))
-
-    def _mapped(self, change: Callable[[GroupBits], GroupBits]) -> CutMasks:
-        return CutMasks(tuple(tuple(None if g is None else change(g) for g in cut) for cut in self.cuts))
+        return self.join(tree_map(lambda bits: bits.new_zeros(*shape, *bits.shape[2:]), missing))
 
     def join(self, other: CutMasks) -> CutMasks:
         """The cuts of both."""
         return CutMasks((*self.cuts, *other.cuts))
 
-    @classmethod
-    def cat(cls, parts: Sequence[CutMasks], dim: int = 0) -> CutMasks:
-        """The masks of several batches (or, with dim 1, of several parts of an objective) as one.
 
-        Require: all have as many cuts, of the same forms and at the same groups.
-        """
-        columns = zip(*(part.cuts for part in parts), strict=True)
-        return cls(tuple(tuple(_cat(same, dim) for same in zip(*cut, strict=True)) for cut in columns))
-
-
-def _cat(parts: Sequence[GroupBits | None], dim: int) -> GroupBits | None:
-    known = [part for part in parts if part is not None]
-    if len(known) not in (0, len(parts)) or len({part.form for part in known}) > 1:
-        raise ValueError("only masks of the same forms at the same groups can be put together")
-    return replace(known[0], bits=torch.cat([part.bits for part in known], dim=dim)) if known else None
-
-
-def refreshed(masks: CutMasks, uses: Float[Tensor, "D C"], new: CutMasks) -> tuple[CutMasks, Bool[Tensor, "D C"]]:
-    """Masks in which every region's least used cuts have given way to new ones, and which cuts these are.
+def refreshed(masks: CutMasks, uses: Float[Tensor, "D C"], new: CutMasks) -> CutMasks:
+    """Masks in which every region's least used cuts have given way to new ones.
 
     Require: at most as many new cuts, of the same form and at the same groups as all old ones.
     """
     weakest = uses.argsort(dim=1)[:, : new.count]
-    replaced = torch.zeros_like(uses, dtype=torch.bool).scatter_(1, weakest, True)
     cuts = []
     for c, old in enumerate(masks.cuts):
-        groups = list(old)
+        groups = old
         for n, fresh in enumerate(new.cuts):
-            here = weakest[:, n] == c
-            groups = [_where(here, a, b) for a, b in zip(fresh, groups, strict=True)]
-        cuts.append(tuple(groups))
-    return CutMasks(tuple(cuts)), replaced
+            groups = tree_map(partial(_where, weakest[:, n] == c), fresh, groups)
+        cuts.append(groups)
+    return CutMasks(tuple(cuts))
 
 
-def _where(here: Bool[Tensor, " D"], new: GroupBits | None, old: GroupBits | None) -> GroupBits | None:
-    if new is None and old is None:
-        return None
-    if new is None or old is None or new.form is not old.form:
-        raise ValueError("a cut can only be replaced by one of the same form at the same groups")
-    chosen = here.reshape(-1, *[1] * (new.bits.dim() - 1))
-    return replace(old, bits=torch.where(chosen, new.bits, old.bits))
+def _where(here: Bool[Tensor, " D"], new: Bool[Tensor, "D #S ..."], old: Bool[Tensor, "D #S ..."]) -> Tensor:
+    return torch.where(here.reshape(-1, *[1] * (new.dim() - 1)), new, old)

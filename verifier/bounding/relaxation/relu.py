@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.rounding import TINY, round_up
+from verifier.bounding.core.state import SHARED, State
 from verifier.shapes import Bool, Float, Int, Tensor
 
 
@@ -28,14 +29,14 @@ def chord(
 
 
 @dataclass(frozen=True, eq=False)
-class Kinks:
+class Kinks(State):
     """The neurons of one group that are not stable in the same way in all regions, and their faces.
 
     All other neurons pass in every region (`passing` 1) or block in every region (`passing` 0).
     """
 
-    index: Int[Tensor, " a"]
-    passing: Float[Tensor, " n"]
+    index: Int[Tensor, " a"] = field(metadata=SHARED)
+    passing: Float[Tensor, " n"] = field(metadata=SHARED)
     l_hat: Float[Tensor, "D 1 a"]
     u_hat: Float[Tensor, "D 1 a"]
     ambiguous: Bool[Tensor, "D 1 a"]
@@ -63,19 +64,6 @@ class Kinks:
         sign = None if split is None else split[:, index].to(low.dtype).unsqueeze(1)
         everywhere = passing.all(dim=0).to(low.dtype).index_fill_(0, index, 0.0)
         return cls(index, everywhere, low, high, ambiguous, upper, intercept, sign)
-
-    def select(self, rows: Int[Tensor, " d"]) -> Kinks:
-        """The faces of some of the regions."""
-        return Kinks(
-            self.index,
-            self.passing,
-            self.l_hat[rows],
-            self.u_hat[rows],
-            self.ambiguous[rows],
-            self.upper[rows],
-            self.intercept[rows],
-            None if self.sign is None else self.sign[rows],
-        )
 
     def faces(self, ambiguous: Float[Tensor, "#D #S a"]) -> Float[Tensor, "#D #S a"]:
         """Lower slopes: the given ones where a choice exists, 1 or 0 where the neuron is stable."""

@@ -14,15 +14,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Best, Climb, Steps
 from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, widest
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.oracle import Average, Masks, Oracle
-from verifier.bounding.solvers.big_m import Start
+from verifier.bounding.solvers.big_m import BigMOptions, Start
+from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import MaskSet, masks_of, point_of, proved, with_cuts_of
 from verifier.bounding.solvers.parts import in_parts
 from verifier.network.network import Network
+from verifier.registry import AscentOptions, Count, Literal, Options, Positive, Share, Step
 
 COPIES = 6
 """Of the multipliers, in an ascent: the point, the best points, Adam's moments, the supergradient."""
@@ -47,6 +50,33 @@ class Additions:
         return present < self.most and t % self.every < self.count
 
 
+class InitialOptions(BigMOptions, frozen=True):
+    """The Big-M ascent that comes before masks, shorter than Big-M alone."""
+
+    iterations: Count = 500
+
+
+class AdditionsOptions(Options, frozen=True):
+    """When masks are added to an active set: `count` of them every `every` iterations, up to `most`."""
+
+    every: Positive = 450
+    count: Count = 2
+    most: Count = 7
+
+
+class ActiveSetOptions(AscentOptions, frozen=True):
+    """The dual of the Anderson relaxation with a few masks."""
+
+    iterations: Count = 600
+    first_step: Step = 1e-3
+    last_step: Step = 1e-6
+    initial: InitialOptions = InitialOptions()
+    additions: AdditionsOptions = AdditionsOptions()
+    masks: Literal["rows", "shared"] = "rows"  # one bit per weight, or one threshold per group
+    point: Literal["minimiser", "average"] = "minimiser"  # where the oracle is asked
+    threshold: Share = 0.5  # of shared masks
+
+
 @dataclass(frozen=True)
 class ActiveSet(Bounder):
     """Big-M first, then Adam on all multipliers while masks are added.
@@ -63,6 +93,18 @@ class ActiveSet(Bounder):
     point: OraclePoint = OraclePoint.MINIMISER
     threshold: float = 0.5  # of shared masks
     resume: Ascent = field(default_factory=lambda: Ascent(0, Steps(1e-3, 1e-6, linear=True)))  # replaces `initial`
+
+    @classmethod
+    def of(cls, options: ActiveSetOptions) -> ActiveSet:
+        return cls(
+            Ascent.of(options, linear=True),
+            Ascent.of(options.initial, linear=True),
+            Additions(options.additions.every, options.additions.count, options.additions.most),
+            Start(options.initial.start),
+            Masks(options.masks),
+            OraclePoint(options.point),
+            options.threshold,
+        )
 
     @property
     def proves(self) -> bool:
@@ -121,3 +163,8 @@ class ActiveSet(Bounder):
             climb.step(at, self.ascent.steps.at(t, self.ascent.iterations), t)
         climb.record()
         return dual, climb.best(begin.iterations + self.ascent.iterations)
+
+
+@BOUNDERS.register("active_set", ActiveSetOptions)
+def active_set(options: ActiveSetOptions) -> Bounder:
+    return Certified(ActiveSet.of(options))

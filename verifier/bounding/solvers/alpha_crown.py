@@ -19,11 +19,15 @@ from dataclasses import dataclass, field
 
 import torch
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Dual, Evaluation, Steps
 from verifier.bounding.core.average import Average
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, halved, together, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, together, widest
+from verifier.bounding.core.state import halved
 from verifier.bounding.core.sweep import Choice, Route, Sweep, Trace
+from verifier.bounding.solvers.certified import Certified
 from verifier.network.network import Network
+from verifier.registry import AscentOptions, Count
 from verifier.shapes import Float, Int, Tensor
 
 
@@ -129,9 +133,6 @@ class SlopeDual(FaceDual):
         scale[self.kinks :] = self.split_scale
         return scale
 
-    def select(self, rows: Int[Tensor, " d"]) -> SlopeDual:
-        return SlopeDual(self.sweep.select(rows), self.objective.select(rows), self.split_scale)
-
 
 @dataclass(frozen=True, eq=False)
 class SlopeProof(Proof):
@@ -191,3 +192,14 @@ class AlphaCrown(Bounder):
             best = self.ascent.run(dual, begin, until, watch=self.watch)
             found.append(Bound(best.lower, dual.evaluate(best.point).x0, SlopeProof(best.point), best.iterations))
         return Bound.joined(found)
+
+
+class AlphaCrownOptions(AscentOptions, frozen=True):
+    """Slopes of the propagated Planet dual."""
+
+    iterations: Count = 100
+
+
+@BOUNDERS.register("alpha_crown", AlphaCrownOptions)
+def alpha_crown(options: AlphaCrownOptions) -> Bounder:
+    return Certified(AlphaCrown(Ascent.of(options)))

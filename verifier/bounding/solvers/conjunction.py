@@ -19,16 +19,17 @@ from verifier.bounding.core.ascent import Dual
 from verifier.bounding.core.average import Average
 from verifier.bounding.core.base import Objective, Region
 from verifier.bounding.core.rounding import MARGIN, round_up, source_magnitude
+from verifier.bounding.core.state import State
 from verifier.bounding.core.sweep import Sweep, dot
 from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.solvers.alpha_crown import FaceDual, SlopeDual, SlopePoint
 from verifier.bounding.solvers.propagated_dual import PropagatedDual
 from verifier.operators import gamma
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.shapes import Bool, Float, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Conjunction:
+class Conjunction(State):
     """The rows A y + B x - c of each region; regions with fewer rows than others are padded (`present` False)."""
 
     A: Float[Tensor, "D m n_y"]
@@ -65,14 +66,6 @@ class Conjunction:
         """Equal weights for all rows."""
         weights = self.present.to(self.c.dtype)
         return (weights / weights.sum(dim=-1, keepdim=True)).unsqueeze(1)
-
-    def select(self, rows: Int[Tensor, " d"]) -> Conjunction:
-        B = None if self.B is None else self.B[rows]
-        return Conjunction(self.A[rows], B, self.c[rows], self.present[rows])
-
-    def to(self, dtype: torch.dtype) -> Conjunction:
-        B = None if self.B is None else self.B.to(dtype)
-        return Conjunction(self.A.to(dtype), B, self.c.to(dtype), self.present)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +141,6 @@ class ConjunctionDual(Dual[SlopePoint]):
         scale[: self.plain] = self.slopes.step_scale()
         scale[self.plain :] = self.weight_scale
         return scale
-
-    def select(self, rows: Int[Tensor, " d"]) -> ConjunctionDual:
-        return ConjunctionDual(self.slopes.select(rows), self.rows.select(rows), self.weight_scale)
 
 
 def onto_simplex(v: Float[Tensor, "D S m"], present: Bool[Tensor, "D #S m"]) -> Float[Tensor, "D S m"]:

@@ -22,7 +22,7 @@ from verifier.bounding.core.average import Average
 from verifier.bounding.core.base import Objective
 from verifier.bounding.core.sweep import Kinks, Sweep, Total, Trace, dot
 from verifier.bounding.cuts.anderson import Cut
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Float, Tensor
 
 
 def largest_multiplier(dtype: torch.dtype) -> float:
@@ -225,10 +225,6 @@ class Lagrangian(Dual[Inner]):
     def with_cuts(self, cuts: Cuts) -> Lagrangian:
         """One more set of cuts; its variables come last."""
         return replace(self, cuts=(*self.cuts, cuts))
-
-    def select(self, rows: Int[Tensor, " d"]) -> Lagrangian:
-        chosen = tuple(tuple(None if c is None else c.select(rows) for c in cuts) for cuts in self.cuts)
-        return Lagrangian(self.sweep.select(rows), self.objective.select(rows), chosen)
 
 
 def _settle(kinks: Kinks, lam: Float[Tensor, "D S n"], at: Multipliers) -> None:

@@ -11,7 +11,8 @@ from math import prod
 import torch
 
 from verifier.bounding.core.ascent import Best
-from verifier.bounding.core.base import Bound, Objective, Proof, Region, halved
+from verifier.bounding.core.base import Bound, Objective, Proof, Region
+from verifier.bounding.core.state import halved
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.anderson import Cut, RowGeometry, RowMaskCut, SharedGeometry
 from verifier.bounding.solvers.alpha_crown import SlopeDual, SlopeProof

@@ -15,16 +15,20 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch.nn.functional import pad
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Best, Steps
 from verifier.bounding.core.average import Averaging
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, halved, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, widest
+from verifier.bounding.core.state import cat, halved
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.cuts.oracle import Threshold, find_masks
-from verifier.bounding.solvers.alpha_crown import FaceDual, SlopeDual, SlopeProof
+from verifier.bounding.solvers.alpha_crown import AlphaCrownOptions, FaceDual, SlopeDual, SlopeProof
+from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.parts import in_parts
 from verifier.bounding.solvers.propagated_dual import PropagatedDual
 from verifier.network.network import Network
+from verifier.registry import AscentOptions, Count, Positive, Share, Step
 from verifier.shapes import Float, Int, Tensor
 
 __all__ = ["Propagated", "PropagatedDual", "PropagatedProof", "Threshold", "find_masks"]
@@ -74,7 +78,7 @@ def _together(parts: Sequence[PropagatedProof], dim: int) -> PropagatedProof:
     longest = max(parts, key=lambda part: part.masks.count)
     masks = [part.masks.padded(longest.masks, part.point.shape[:2]) for part in parts]
     points = [pad(part.point, (0, longest.point.shape[-1] - part.point.shape[-1])) for part in parts]
-    return PropagatedProof(torch.cat(points, dim=dim), CutMasks.cat(masks, dim))
+    return PropagatedProof(torch.cat(points, dim=dim), cat(masks, dim))
 
 
 @dataclass(frozen=True)
@@ -141,3 +145,21 @@ def _proved(dual: FaceDual, masks: CutMasks, best: Best) -> Bound:
     at = dual.evaluate(best.point)
     lower = torch.fmax(best.lower, at.lower)  # an ascent that time cut short knows no bound
     return Bound(lower, at.x0, PropagatedProof(best.point, masks), best.iterations)
+
+
+class PropagatedOptions(AscentOptions, frozen=True):
+    """alpha-CROWN first, then rounds that bend the upper faces by Anderson cuts, one per threshold."""
+
+    iterations: Count = 150  # of each round
+    first_step: Step = 0.05
+    last_step: Step = 0.005
+    initial: AlphaCrownOptions = AlphaCrownOptions()
+    thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
+    rounds: Count = 1
+    averaged: Positive = 40  # forward points at whose mean the masks are found
+
+
+@BOUNDERS.register("propagated", PropagatedOptions)
+def propagated(options: PropagatedOptions) -> Bounder:
+    first, then = Ascent.of(options.initial), Ascent.of(options)
+    return Certified(Propagated(first, then, options.thresholds, options.rounds, options.averaged))

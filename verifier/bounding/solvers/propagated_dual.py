@@ -19,7 +19,7 @@ from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.cuts.faces import CutFaces
 from verifier.bounding.cuts.masks import CutMasks, Form, Geometry
 from verifier.bounding.solvers.alpha_crown import FaceDual, SlopeDual, SlopePoint
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.shapes import Float, Tensor
 
 
 class Block(NamedTuple):
@@ -134,10 +134,6 @@ class PropagatedDual(FaceDual):
         scale[: self.slopes.variables] = self.slopes.step_scale()
         return scale
 
-    def select(self, rows: Int[Tensor, " d"]) -> PropagatedDual:
-        faces = tuple(None if face is None else face.select(rows) for face in self.faces)
-        return replace(self, sweep=self.sweep.select(rows), objective=self.objective.select(rows), faces=faces)
-
     def uses(self, point: Float[Tensor, "D S V"], at: SlopePoint) -> Float[Tensor, "D C"]:
         """How much the bound leans on each cut: its multipliers, summed over all kinks."""
         count = max((block.cut for block in self.layout.blocks), default=-1) + 1
@@ -148,8 +144,3 @@ class PropagatedDual(FaceDual):
             if lam is not None:
                 found[:, block.cut] -= (lam.clamp(max=0) * weight).sum(dim=(1, 2))
         return found
-
-    def clear(self, point: Float[Tensor, "D S V"], cuts: Bool[Tensor, "D C"]) -> None:
-        """Set the shares of some cuts to zero, in place: those of cuts that were replaced."""
-        for block, part in self.layout.split(point[..., self.slopes.variables :]):
-            part.masked_fill_(cuts[:, block.cut, None, None], 0.0)

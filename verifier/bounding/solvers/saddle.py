@@ -8,42 +8,30 @@ themselves are forgotten as soon as they have been added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
 from verifier.bounding.core.rounding import MARGIN, round_up
+from verifier.bounding.core.state import State, tree_map
 from verifier.bounding.core.sweep import Kinks, Sweep, Total, dot
 from verifier.bounding.cuts.anderson import RowGeometry
 from verifier.bounding.solvers.lagrangian import Lagrangian, Multipliers
 from verifier.network.network import Affine
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Float, Tensor
 
 T = TypeVar("T")
 
 
-def across(change: Callable[..., Tensor], first: T, *others: T) -> T:
-    """Change all tensors of a dataclass of tensors, of tuples, and of such dataclasses; `others` go along with it."""
-    if isinstance(first, Tensor):
-        changed: Any = change(first, *others)
-    elif isinstance(first, tuple):
-        changed = tuple(across(change, *same) for same in zip(first, *others, strict=True))
-    else:
-        named = {f.name: [getattr(one, f.name) for one in (first, *others)] for f in fields(first)}  # type: ignore[arg-type]
-        changed = replace(first, **{name: across(change, *same) for name, same in named.items()})  # type: ignore[type-var]
-    found: T = changed
-    return found
-
-
 def blend(first: T, second: T, weight: float) -> T:
     """(1 - weight) first + weight second."""
-    return across(lambda a, b: torch.lerp(a, b, weight), first, second)
+    return tree_map(lambda a, b: torch.lerp(a, b, weight), first, second)
 
 
 @dataclass(frozen=True, eq=False)
-class Prices:
+class Prices(State):
     """The multipliers at the kinks of one group, cuts only as far as the Lagrangian sees them.
 
     `total` is the sum of all beta; `spread[i]` the sum of (W.I)^T beta for the i-th term of the group; `constant` what
@@ -59,11 +47,11 @@ class Prices:
     error: Float[Tensor, "D S"]
 
     def plus(self, other: Prices) -> Prices:
-        return across(torch.add, self, other)
+        return tree_map(torch.add, self, other)
 
 
 @dataclass(frozen=True, eq=False)
-class Primal:
+class Primal(State):
     """A point of the boxes: the input, and x and z at the kinks of each group."""
 
     x0: Float[Tensor, "D S n0"]
@@ -72,7 +60,7 @@ class Primal:
 
 
 @dataclass(frozen=True, eq=False)
-class Caps:
+class Caps(State):
     """The largest alpha, and the largest sum of all beta, that each kink of a group may have."""
 
     alpha: Float[Tensor, "D S a"]
@@ -97,7 +85,7 @@ def row_geometries(sweep: Sweep) -> tuple[RowGeometry | None, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Answer(State):
     """The bound for given prices, the primal minimiser, and the coefficients of the input and of x at the kinks."""
 
     lower: Float[Tensor, "D S"]
@@ -107,7 +95,7 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class Saddle:
+class Saddle(State):
     """The bilinear function of prices and primal points, and the best answer of either side.
 
     The multipliers of splits keep the values that the initial ascent found.
@@ -125,11 +113,6 @@ class Saddle:
     @classmethod
     def of(cls, dual: Lagrangian, point: Float[Tensor, "D S V"], rows: tuple[RowGeometry | None, ...]) -> Saddle:
         return cls(dual, rows, tuple(at.split for at in dual.views(point)))
-
-    def select(self, rows: Int[Tensor, " d"]) -> Saddle:
-        """The same function for some of the regions."""
-        geometries = tuple(None if g is None else g.select(rows) for g in self.rows)
-        return Saddle(self.dual.select(rows), geometries, tuple(split[rows] for split in self.splits))
 
     @property
     def sweep(self) -> Sweep:

@@ -12,21 +12,31 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import LEAVE_BELOW, Adam, Ascent, Best, Steps
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, Watch, halved, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, Watch, widest
+from verifier.bounding.core.state import State, cat, halved, tree_map
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.oracle import Oracle
-from verifier.bounding.solvers.active_set import ActiveSet, Additions
+from verifier.bounding.solvers.active_set import (
+    ActiveSet,
+    ActiveSetOptions,
+    Additions,
+    AdditionsOptions,
+    InitialOptions,
+)
+from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import Explicit, MultiplierProof, masks_of, point_of, proof_of, with_cuts_of
 from verifier.bounding.solvers.parts import in_parts
-from verifier.bounding.solvers.saddle import Caps, Prices, Primal, Saddle, across, blend, row_geometries
+from verifier.bounding.solvers.saddle import Caps, Prices, Primal, Saddle, blend, row_geometries
 from verifier.network.network import Network
+from verifier.registry import AscentOptions, Count, Options, Positive, Step
 from verifier.shapes import Bool, Float, Int, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class Standing(State):
     """Where Frank-Wolfe is: prices and caps of each group, and a primal point."""
 
     prices: tuple[Prices, ...]
@@ -43,7 +53,7 @@ class SaddleProof(Explicit):
     """
 
     multipliers: MultiplierProof
-    state: State
+    state: Standing
 
     def explicit(self) -> MultiplierProof:
         return self.multipliers
@@ -68,29 +78,29 @@ class SaddleProof(Explicit):
         return self._together(parts, dim=0)
 
     def part(self, start: int, stop: int) -> SaddleProof:
-        state = across(lambda t: t[:, start:stop], self.state)
+        state = self.state.part(start, stop)
         return SaddleProof(self.multipliers.part(start, stop), state)
 
     def select(self, rows: Int[Tensor, " d"]) -> SaddleProof:
-        return SaddleProof(self.multipliers.select(rows), across(lambda t: t[rows], self.state))
+        return SaddleProof(self.multipliers.select(rows), self.state.select(rows))
 
     def compact(self) -> SaddleProof:
         """Prices keep their precision: in half of it they would prove nothing."""
-        caps, primal = across(halved, self.state.caps), across(halved, self.state.primal)
-        return SaddleProof(self.multipliers.compact(), State(self.state.prices, caps, primal))
+        caps, primal = tree_map(halved, self.state.caps), self.state.primal.half()
+        return SaddleProof(self.multipliers.compact(), Standing(self.state.prices, caps, primal))
 
     def _together(self, parts: Sequence[SaddleProof], dim: int) -> SaddleProof:
         """Raises ValueError if the prices differ in precision: the coarser ones would pass for the finer ones."""
         if len({prices.g.dtype for part in parts for prices in part.state.prices}) > 1:
             raise ValueError("prices of different precisions cannot be put together")
-        state = across(lambda *same: torch.cat(same, dim=dim), *(part.state for part in parts))
+        state = cat([part.state for part in parts], dim)
         explicit = [part.multipliers for part in parts]
         together = self.multipliers.joined(explicit) if dim == 1 else self.multipliers.cat(explicit)
         return SaddleProof(together, state)
 
 
 @dataclass(frozen=True, eq=False)
-class Reached:
+class Reached(State):
     """The best bounds so far, where they are attained, and the prices behind them."""
 
     lower: Float[Tensor, "D S"]
@@ -101,7 +111,7 @@ class Reached:
 class FrankWolfe:
     """A run under way: the regions that are still in it (`rows`), and the best prices of all."""
 
-    def __init__(self, saddle: Saddle, state: State, until: Until, watch: Watch | None = None) -> None:
+    def __init__(self, saddle: Saddle, state: Standing, until: Until, watch: Watch | None = None) -> None:
         self.saddle, self.state, self.until, self.watch = saddle, state, until, watch
         self.blends = 0
         self.now = saddle.answer(state.prices, 0)
@@ -132,7 +142,7 @@ class FrankWolfe:
             return False
         self._write_back()
         self.rows, self.saddle = self.rows[open_rows], self.saddle.select(open_rows)
-        self.state, self.now, self._best = across(lambda t: t[open_rows], (self.state, self.now, self._best))
+        self.state, self.now, self._best = tree_map(lambda t: t[open_rows], (self.state, self.now, self._best))
         return len(open_rows) == 0
 
     def _write_back(self) -> None:
@@ -140,9 +150,9 @@ class FrankWolfe:
             self._all_best, self._all_states = self._best, self.state
         else:
             mine, whole = (self._best, self.state), (self._all_best, self._all_states)
-            self._all_best, self._all_states = across(lambda a, b: a.index_copy(0, self.rows, b), whole, mine)
+            self._all_best, self._all_states = tree_map(lambda a, b: a.index_copy(0, self.rows, b), whole, mine)
 
-    def result(self) -> tuple[Reached, State]:
+    def result(self) -> tuple[Reached, Standing]:
         """The best of all regions, also of those that have left, and the state with the best prices."""
         self._write_back()
         return self._all_best, replace(self._all_states, prices=self._all_best.prices)
@@ -154,11 +164,37 @@ def better_of(first: Reached, second: Reached, use_first: Bool[Tensor, "D S"]) -
     def pick(a: Tensor, b: Tensor) -> Tensor:
         return torch.where(use_first.reshape(*use_first.shape, *[1] * (a.dim() - 2)), a, b)
 
-    return across(pick, first, second)
+    return tree_map(pick, first, second)
 
 
 def _no_ascent() -> Ascent:
     return Ascent(0, Steps(1e-3, 1e-6, linear=True))
+
+
+class PrimalStartOptions(AscentOptions, frozen=True):
+    """The descent that finds the primal start of Saddle Point."""
+
+    iterations: Count = 100
+    first_step: Step = 1e-2
+    last_step: Step = 1e-5
+
+
+class SaddlePointOptions(Options, frozen=True):
+    """Frank-Wolfe with all masks, after Big-M; steps 1 / (t + offset)."""
+
+    iterations: Count = 1000
+    offset: Positive = 10
+    initial: InitialOptions = InitialOptions()
+    primal_start: PrimalStartOptions = PrimalStartOptions()
+
+
+class AsSpOptions(Options, frozen=True):
+    """Saddle Point after Active Set."""
+
+    iterations: Count = 3000
+    offset: Positive = 10
+    initial: ActiveSetOptions = ActiveSetOptions()
+    primal_start: PrimalStartOptions = PrimalStartOptions()
 
 
 @dataclass(frozen=True)
@@ -174,6 +210,14 @@ class SaddlePoint(Bounder):
     primal_start: Ascent = field(default_factory=lambda: Ascent(100, Steps(1e-2, 1e-5, linear=True)))
     check_every: int = 10
     resume: Ascent = field(default_factory=_no_ascent)
+
+    @classmethod
+    def of(cls, options: SaddlePointOptions | AsSpOptions) -> SaddlePoint:
+        initial = options.initial
+        if isinstance(initial, InitialOptions):
+            initial = ActiveSetOptions(iterations=0, initial=initial, additions=AdditionsOptions(most=0))
+        primal_start = Ascent.of(options.primal_start, linear=True)
+        return cls(options.iterations, options.offset, ActiveSet.of(initial), primal_start)
 
     def watched(self, watch: Watch) -> SaddlePoint:
         return replace(self, watch=watch, initial=self.initial.watched(watch))
@@ -213,19 +257,19 @@ class SaddlePoint(Bounder):
         dual = with_cuts_of(warm, plain)
         return dual, self.resume.run(dual, point_of(warm, dual), until, watch=self.watch)
 
-    def _start(self, saddle: Saddle, begin: Best, until: Until, warm: Proof | None) -> State:
+    def _start(self, saddle: Saddle, begin: Best, until: Until, warm: Proof | None) -> Standing:
         """The state that the multipliers give or, where its bound is better, the parent's."""
         prices = saddle.start(begin.point)
         now, caps = saddle.answer(prices, 0), tuple(Caps.of(p) for p in prices)
         if not isinstance(warm, SaddleProof) or not warm.as_precise_as(saddle.sweep.region):
-            return State(prices, caps, self._descend(saddle, now.vertex, caps, until))
+            return Standing(prices, caps, self._descend(saddle, now.vertex, caps, until))
         old, like = warm.state, now.lower.dtype
         before = saddle.answer(old.prices, 0)
         fresh, known = Reached(now.lower, now.vertex.x0, prices), Reached(before.lower, before.vertex.x0, old.prices)
         chosen = better_of(known, fresh, known.lower > fresh.lower)
-        caps = across(lambda a, b: torch.maximum(a, b.to(like)), caps, old.caps)
-        primal = across(lambda p, low, high: p.to(like).clamp(low, high), old.primal, *_boxes(saddle, now.vertex))
-        return State(chosen.prices, caps, primal)
+        caps = tree_map(lambda a, b: torch.maximum(a, b.to(like)), caps, old.caps)
+        primal = tree_map(lambda p, low, high: p.to(like).clamp(low, high), old.primal, *_boxes(saddle, now.vertex))
+        return Standing(chosen.prices, caps, primal)
 
     def _descend(self, saddle: Saddle, start: Primal, caps: tuple[Caps, ...], until: Until) -> Primal:
         """Subgradient descent on the primal view, cuts left out ([SCB] sec:sp-fw-primalinit)."""
@@ -255,7 +299,17 @@ def _shaped(point: Float[Tensor, "D S V"], like: Primal) -> Primal:
 def _boxes(saddle: Saddle, like: Primal) -> tuple[Primal, Primal]:
     """The lower and the upper corner of the boxes."""
     region, kinks = saddle.sweep.region, saddle.sweep.kinks
-    low = replace(across(torch.zeros_like, like), x0=region.lower.unsqueeze(1).expand_as(like.x0))
+    low = replace(tree_map(torch.zeros_like, like), x0=region.lower.unsqueeze(1).expand_as(like.x0))
     tops = tuple(k.u_hat.clamp(min=0).expand_as(x) for k, x in zip(kinks, like.x, strict=True))
     high = Primal(region.upper.unsqueeze(1).expand_as(like.x0), tops, tuple(torch.ones_like(z) for z in like.z))
     return low, high
+
+
+@BOUNDERS.register("saddle_point", SaddlePointOptions)
+def saddle_point(options: SaddlePointOptions) -> Bounder:
+    return Certified(SaddlePoint.of(options))
+
+
+@BOUNDERS.register("as_sp", AsSpOptions)
+def as_sp(options: AsSpOptions) -> Bounder:
+    return Certified(SaddlePoint.of(options))

@@ -9,6 +9,7 @@ import torch
 
 from verifier.bounding.core.base import Region, widest
 from verifier.bounding.core.rounding import layer_slack
+from verifier.bounding.core.state import State, cat
 from verifier.bounding.core.sweep import Kinks, Sweep
 from verifier.bounding.solvers.conjunction import Conjunction
 from verifier.network.network import Network
@@ -40,7 +41,7 @@ class Root:
     @classmethod
     def of(cls, problem: Problem, regions: Sequence[Region], clauses: Sequence[Sequence[int]]) -> Root:
         """Require: each region holds the bounds of one box (D = 1), and those clauses lie on it."""
-        region = _stacked(regions)
+        region = cat(regions)
         net = problem.network
         kinks = tuple(Kinks.of(region, k).index for k in range(1, len(net.layers)))
         length = widest(net, len(net.layers)) + len(net.layers)
@@ -110,7 +111,7 @@ class Root:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(State):
     """Domains as a bounding method sees them.
 
     `bounds`, if given, are l_hat and u_hat of the kinks that were computed for these domains, side by side.
@@ -131,10 +132,6 @@ class Batch:
         """Every clause on its whole box, with the signs that it implies."""
         clause = torch.arange(root.clauses, device=root.device)
         return cls(root, clause, root.implied, clause)
-
-    def select(self, rows: Tensor | slice) -> Batch:
-        bounds = None if self.bounds is None else self.bounds[rows]
-        return Batch(self.root, self.clause[rows], self.signs[rows], self.masks[rows], bounds)
 
     def cut(self) -> tuple[Float[Tensor, "D A"], Float[Tensor, "D A"]]:
         """l_hat and u_hat of the kinks in float64, cut by the signs.  Where they cross, the domain is empty."""
@@ -177,18 +174,6 @@ class Batch:
         """
         low, high = self.cut()
         return (self.signs == 0) & (low < 0) & (high > 0)
-
-
-def _stacked(regions: Sequence[Region]) -> Region:
-    """The boxes of several regions as one."""
-    if len(regions) == 1:
-        return regions[0]
-    return Region(
-        torch.cat([r.lower for r in regions]),
-        torch.cat([r.upper for r in regions]),
-        tuple(torch.cat(sides) for sides in zip(*(r.l_hat for r in regions), strict=True)),
-        tuple(torch.cat(sides) for sides in zip(*(r.u_hat for r in regions), strict=True)),
-    )
 
 
 def _table(problem: Problem, clauses: Sequence[int]) -> Conjunction:

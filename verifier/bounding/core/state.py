@@ -1,0 +1,91 @@
+"""Batches as dataclasses of tensors, and the few operations that all of them share.
+
+A `State` is a frozen dataclass whose fields are tensors, tuples, other states, or plain values.  The first axis of a
+tensor counts regions, the second one, where there is one, objectives; a field marked SHARED counts neither, and a
+tensor marked COMMON may have a first axis of size 1 that serves all regions.  A second axis of size 1 always serves
+all objectives.  What is None or no tensor is the same for all regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import torch
+
+from verifier.shapes import Float, Tensor
+
+SHARED = {"axes": "shared"}
+COMMON = {"axes": "common"}
+
+HALF_MOST = 60000.0
+"""The largest number that half precision keeps: it ends soon after it."""
+
+T = TypeVar("T")
+StateT = TypeVar("StateT", bound="State")
+
+
+def tree_map(change: Callable[..., Tensor], first: T, *others: T, axis: int | None = None) -> T:
+    """Change all tensors of a state, or of a tuple of states; `others` of the same structure go along with it.
+
+    With `axis` 0 (regions) or 1 (objectives) tensors without that axis stay as they are.  Raises ValueError if plain
+    values differ.
+    """
+    if isinstance(first, Tensor):
+        changed: Any = change(first, *others)
+    elif isinstance(first, tuple):
+        changed = tuple(tree_map(change, *same, axis=axis) for same in zip(first, *others, strict=True))
+    elif isinstance(first, State):
+        found = {}
+        for f in fields(first):
+            same = [getattr(one, f.name) for one in (first, *others)]
+            without = axis is not None and _without(f.metadata.get("axes"), axis, same[0])
+            found[f.name] = same[0] if without else tree_map(change, *same, axis=axis)
+        changed = replace(first, **found)
+    else:
+        if any(other is not first and other != first for other in others):
+            raise ValueError(f"{first} and {others} differ: only states of one structure can be put together")
+        changed = first
+    result: T = changed
+    return result
+
+
+def _without(axes: str | None, axis: int, value: Any) -> bool:
+    """Whether a field has no such axis."""
+    return axes == "shared" or (axes == "common" and axis == 0 and isinstance(value, Tensor) and len(value) == 1)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A batch of regions, or of what belongs to them."""
+
+    def select(self: StateT, rows: Tensor | slice) -> StateT:
+        """Some of the regions, by index or by a mask; a region may be named more than once."""
+        return tree_map(lambda t: t[rows], self, axis=0)
+
+    def part(self: StateT, start: int, stop: int) -> StateT:
+        """The objectives from `start` up to `stop`."""
+        return tree_map(lambda t: t if t.shape[1] == 1 else t[:, start:stop], self, axis=1)
+
+    def to(self: StateT, where: torch.dtype | torch.device) -> StateT:
+        """On another device, or with all floats in another precision: in float32 no bound is rigorous."""
+        if isinstance(where, torch.device):
+            return tree_map(lambda t: t.to(where), self)
+        return tree_map(lambda t: t.to(where) if t.is_floating_point() else t, self)
+
+    def half(self: StateT) -> StateT:
+        """In half precision: enough to start from, never a proof."""
+        return tree_map(lambda t: halved(t) if t.is_floating_point() else t, self)
+
+
+def halved(values: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+    """Numbers in half precision, cut off where it ends."""
+    return values.clamp(-HALF_MOST, HALF_MOST).half()
+
+
+def cat(parts: Sequence[StateT], dim: int = 0) -> StateT:
+    """Several batches of regions as one or, with dim 1, several parts of an objective.  Require: at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    return tree_map(lambda *same: torch.cat(same, dim=dim), *parts, axis=dim)
