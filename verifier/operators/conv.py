@@ -10,7 +10,47 @@ import torch
 import torch.nn.functional as F
 
 from verifier.operators.base import LinearMap, flat_size
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Float, Int, Tensor
+
+
+@dataclass(frozen=True)
+class WindowAxis:
+    """A window that slides along one axis, which is padded before and after its entries."""
+
+    size: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @property
+    def reach(self) -> int:
+        return self.dilation * (self.kernel - 1) + 1
+
+    @property
+    def windows(self) -> int:
+        return (self.size + self.before + self.after - self.reach) // self.stride + 1
+
+    def overhanging(self) -> WindowAxis:
+        """With ceil_mode: enough padding at the end for one more window, if that starts inside of the input."""
+        span = self.size + self.before + self.after - self.reach
+        windows = -(-span // self.stride) + 1
+        if (windows - 1) * self.stride >= self.size + self.before:
+            windows -= 1
+        after = (windows - 1) * self.stride + self.reach - self.size - self.before
+        return replace(self, after=max(after, self.after))
+
+    def spots(self) -> Int[Tensor, "windows kernel"]:
+        """Where the taps of every window lie; outside of 0 to `size` is padding."""
+        starts = torch.arange(max(self.windows, 0)) * self.stride - self.before
+        return starts.unsqueeze(1) + torch.arange(self.kernel) * self.dilation
+
+    def counts(self, first: int, last: int) -> Int[Tensor, " windows"]:
+        """How many entries of every window lie in [first, last)."""
+        spots = self.spots()
+        return ((spots >= first) & (spots < last)).sum(dim=1)
+
 
 MOST_CHANNELS = 8
 """With 16 channels the direct form is faster."""

@@ -19,8 +19,8 @@ import torch
 from verifier.network.lowering.affine import broadcast, grouped, times
 from verifier.network.lowering.expression import Expression, constant, select
 from verifier.network.lowering.tracing import Lowering, lowers, lowers_windows
-from verifier.network.lowering.windows import per_axis, pooled_size, strides
-from verifier.operators import Diagonal, Select, add, compose
+from verifier.network.lowering.windows import per_axis, strides
+from verifier.operators import Diagonal, Select, WindowAxis, add, compose
 from verifier.shapes import Float64, Int, Tensor
 
 _FAR = 2.0**20  # beyond this, u - (u - x) would lose digits of x
@@ -244,11 +244,11 @@ def max_pool(  # noqa: PLR0913 (torch's own signature)
     value = low.value(input)
     kernel, pads, dilations = (per_axis(s, axes) for s in (kernel_size, padding, dilation))
     spots = []
-    for n, k, s, p, d in zip(value.shape[-axes:], kernel, strides(stride, kernel), pads, dilations, strict=True):
-        out = pooled_size(n, d * (k - 1) + 1, s, p, ceil_mode)
-        if out < 1:
+    for n, k, s, d, p in zip(value.shape[-axes:], kernel, strides(stride, kernel), dilations, pads, strict=True):
+        axis = WindowAxis(n, k, s, d, p, p)
+        reached = (axis.overhanging() if ceil_mode else axis).spots()
+        if not len(reached):
             raise ValueError(f"a window of {k} does not fit into {n} entries")
-        reached = torch.arange(out)[:, None] * s - p + torch.arange(k) * d
         spots.append(torch.where((reached >= 0) & (reached < n), reached, -1))
     value = _only_reached(value, spots)
     for offset, windows in enumerate(spots):

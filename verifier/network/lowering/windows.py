@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from verifier.errors import InputError
 from verifier.network.lowering.affine import in_range, mean, times
 from verifier.network.lowering.expression import Expression, constant, select
 from verifier.network.lowering.tracing import Lowering, lowers, lowers_windows
-from verifier.operators import Conv, Transposed, gamma
+from verifier.operators import Conv, Transposed, WindowAxis, gamma
 from verifier.operators.base import FLOOR, flat_size
 
 
@@ -173,30 +172,16 @@ def avg_pool(  # noqa: PLR0913 (torch's own signature)
     steps = strides(stride, kernel)
     sides, counts = [], torch.ones((), dtype=torch.float64)
     for n, k, s, p in zip(spatial, kernel, steps, pads, strict=True):
-        out = pooled_size(n, k, s, p, ceil_mode)
-        sides.append((p, max((out - 1) * s + k - n - p, 0)))
-        first = torch.arange(max((n + sum(sides[-1]) - k) // s + 1, 0)) * s - p
-        low_end, high_end = (-p, n + p) if count_include_pad else (0, n)
-        held = (first + k).clamp(max=high_end) - first.clamp(min=low_end)
-        counts = counts.unsqueeze(-1) * held.to(torch.float64)
+        axis = WindowAxis(n, k, s, 1, p, p)
+        axis = axis.overhanging() if ceil_mode else axis
+        sides.append((axis.before, axis.after))
+        counts = counts.unsqueeze(-1) * (axis.counts(-p, n + p) if count_include_pad else axis.counts(0, n))
     ones = torch.ones(channels * count, 1, *kernel, dtype=torch.float64)
     depthwise = Conv(ones, (channels * count, *spatial), steps, tuple(sides), (1,) * axes, channels * count)
     sums = value.applied(depthwise, (*batch, channels, *depthwise.out_shape[1:]), keeps_sign=True)
     if divisor_override is not None:
         counts = torch.tensor(float(divisor_override), dtype=torch.float64)
     return times(sums, 1.0 / counts, roundings=1)
-
-
-def pooled_size(n: int, reach: int, stride: int, pad: int, ceil_mode: bool) -> int:
-    """Windows along one axis, padded on both sides.
-
-    With `ceil_mode` the last one may overhang, but must start inside of the input.
-    """
-    span = n + 2 * pad - reach
-    if not ceil_mode:
-        return span // stride + 1
-    windows = math.ceil(span / stride) + 1
-    return windows - 1 if (windows - 1) * stride >= n + pad else windows
 
 
 @lowers_windows("adaptive_avg_pool")

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto
 
 from verifier.network.rewrite.constants import exact_product
-from verifier.network.rewrite.graph import Array, Graph, Rewritten, attributes, make, rewrites
+from verifier.network.rewrite.graph import Array, Graph, Rewritten, attributes, make, refuse, rewrites
 
 
 @rewrites(*"Add Sub Mul Div Neg MatMul Relu Abs Where Tile".split())
@@ -45,7 +45,7 @@ def unchanged_value(graph: Graph, node: onnx.NodeProto) -> Rewritten:
 def dropout(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     training = graph.array(node.input[2]) if len(node.input) > 2 and node.input[2] else None
     if len(node.input) > 2 and node.input[2] and (training is None or bool(training.any())):
-        graph.refuse(node, "it is random in training mode")
+        refuse(node, "it is random in training mode")
     return str(node.input[0])
 
 
@@ -57,7 +57,7 @@ def cast(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     widens = (source, target) == (TensorProto.FLOAT, TensorProto.DOUBLE)
     if not widens and (source != target or source not in {TensorProto.FLOAT, TensorProto.DOUBLE}):
         kinds = [TensorProto.DataType.Name(kind) for kind in (source, target)]
-        graph.refuse(node, f"it rounds from {kinds[0]} to {kinds[1]}")
+        refuse(node, f"it rounds from {kinds[0]} to {kinds[1]}")
     return str(node.input[0])
 
 
@@ -125,7 +125,7 @@ def prelu(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """ONNX broadcasts the slope to the input; onnxruntime also does it the other way round."""
     shape, slope = graph.shape(node.input[0], node), graph.shape(node.input[1], node)
     if len(slope) > len(shape) or np.broadcast_shapes(shape, slope) != shape:
-        graph.refuse(node, f"its slope of shape {slope} does not fit into an input of shape {shape}")
+        refuse(node, f"its slope of shape {slope} does not fit into an input of shape {shape}")
     return [make("PRelu", list(node.input), [node.output[0]])]
 
 
@@ -139,7 +139,7 @@ def gemm(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     alpha, beta = given.get("alpha", 1.0), given.get("beta", 1.0)
     turned = {name: given.get(name, 0) for name in ("transA", "transB")}
     if all(graph.array(name) is not None for name in node.input[:2]):
-        graph.refuse(node, "it multiplies two constants, and only what it adds depends on the input")
+        refuse(node, "it multiplies two constants, and only what it adds depends on the input")
     addend = node.input[2] if len(node.input) > 2 and node.input[2] and beta != 0 else None
     if alpha == 1 and (addend is None or beta == 1):
         operands = [*node.input[:2], *([addend] if addend else [])]
@@ -162,7 +162,7 @@ def gemm(graph: Graph, node: onnx.NodeProto) -> Rewritten:
 def _scaled_constant(graph: Graph, node: onnx.NodeProto, values: Array, factor: float) -> str:
     scaled = exact_product(values, np.asarray(factor))
     if scaled is None:
-        graph.refuse(node, f"its constant times beta = {factor:g} has more digits than float64")
+        refuse(node, f"its constant times beta = {factor:g} has more digits than float64")
     return graph.add_constant(scaled)
 
 
@@ -170,7 +170,7 @@ def _scaled_constant(graph: Graph, node: onnx.NodeProto, values: Array, factor: 
 def batch_norm(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     given = attributes(node)
     if given.get("training_mode", 0) or not given.get("spatial", 1):
-        graph.refuse(node, "it normalises with the statistics of the batch, or per entry")
+        refuse(node, "it normalises with the statistics of the batch, or per entry")
     return [
         make(
             "BatchNormalization",

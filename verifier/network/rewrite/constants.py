@@ -15,7 +15,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from verifier.errors import InputError, one_line
-from verifier.network.rewrite.graph import Array, Graph, attributes, describe, model_of, unsupported
+from verifier.network.rewrite.graph import Array, Graph, attributes, describe, model_of, refuse
 
 _LARGE, _SMALL = 2.0**500, 2.0**-400  # in between, neither a product nor its error term overflows or underflows
 _HALF = 2.0**27 + 1.0  # Veltkamp's constant: splits 53 digits into 26 and 26
@@ -161,7 +161,7 @@ def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto:
     for name, kind in kinds.items():
         if name in given:
             return numpy_helper.from_array(np.asarray(given[name], dtype=kind))
-    raise unsupported(node, "its value is neither a dense tensor nor a list of numbers")
+    return refuse(node, "its value is neither a dense tensor nor a list of numbers")
 
 
 def _fold_constants(graph: Graph) -> None:
@@ -170,7 +170,7 @@ def _fold_constants(graph: Graph) -> None:
     foldable: set[str] = set(graph.constants)
     for node in graph.nodes:
         if node.op_type in _RANDOM:
-            raise unsupported(node, "it is random")
+            refuse(node, "it is random")
         if node.op_type == "Constant" and node.domain in {"", "ai.onnx"}:
             graph.constants[node.output[0]] = constant_tensor(node)
             foldable.add(node.output[0])

@@ -125,12 +125,9 @@ class Graph:
         if found is None and len(node.input) > position and node.input[position]:
             values = self.array(node.input[position])
             if values is None:
-                self.refuse(node, f"its input '{attribute}' depends on the input")
+                refuse(node, f"its input '{attribute}' depends on the input")
             found = values.reshape(-1).tolist()
         return None if found is None else [int(v) for v in ([found] if isinstance(found, int) else found)]
-
-    def refuse(self, node: onnx.NodeProto, why: str) -> NoReturn:
-        raise unsupported(node, why)
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -148,9 +145,9 @@ def describe(node: onnx.NodeProto) -> str:
     return f"'{name}' of type {op_type}"
 
 
-def unsupported(node: onnx.NodeProto, why: str) -> UnsupportedOperator:
+def refuse(node: onnx.NodeProto, why: str) -> NoReturn:
     name, op_type = label(node)
-    return UnsupportedOperator(name, op_type, why, sorted(REWRITERS))
+    raise UnsupportedOperator(name, op_type, why, sorted(REWRITERS))
 
 
 def live_nodes(nodes: Iterable[onnx.NodeProto], output: str) -> list[onnx.NodeProto]:

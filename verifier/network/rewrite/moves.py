@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from verifier.network.rewrite.graph import Array, Graph, Rewritten, attributes, make, rewrites
+from verifier.network.rewrite.graph import Array, Graph, Rewritten, attributes, make, refuse, rewrites
 
 _TO_THE_END = (2**31 - 1, 2**63 - 1)
 
@@ -24,7 +24,7 @@ def squeeze(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Squeeze and Unsqueeze as a Reshape.  onnx's own inference of their shapes ignores negative axes in old opsets."""
     shape, axes = list(graph.shape(node.input[0], node)), graph.integers(node, 1, "axes")
     if axes is not None and not axes:
-        graph.refuse(node, "its list of axes is empty, which ONNX and onnxruntime take differently")
+        refuse(node, "its list of axes is empty, which ONNX and onnxruntime take differently")
     if node.op_type == "Unsqueeze":
         rank = len(shape) + len(axes or ())
         for axis in sorted(axis % rank for axis in axes or ()):
@@ -34,7 +34,7 @@ def squeeze(graph: Graph, node: onnx.NodeProto) -> Rewritten:
         shape = [n for i, n in enumerate(shape) if i not in gone]
     # What follows was given its shapes by the same inference.
     if graph.shape(node.output[0], node) != tuple(shape):
-        graph.refuse(node, "its negative axes are not known to this operator set")
+        refuse(node, "its negative axes are not known to this operator set")
     return _reshaped(graph, node, tuple(shape))
 
 
@@ -63,13 +63,13 @@ def slices(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     shape = graph.shape(node.input[0], node)
     starts, ends = graph.integers(node, 1, "starts"), graph.integers(node, 2, "ends")
     if starts is None or ends is None:
-        graph.refuse(node, "its bounds are missing")
+        refuse(node, "its bounds are missing")
     axes = [axis % len(shape) for axis in graph.integers(node, 3, "axes") or range(len(starts))]
     steps = graph.integers(node, 4, "steps") or [1] * len(starts)
     if len(set(axes)) < len(axes):
-        graph.refuse(node, "it names an axis twice")
+        refuse(node, "it names an axis twice")
     if any(step < 0 and end in _TO_THE_END for end, step in zip(ends, steps, strict=True)):
-        graph.refuse(node, "ONNX and onnxruntime differ in what a negative step to the largest integer means")
+        refuse(node, "ONNX and onnxruntime differ in what a negative step to the largest integer means")
     wanted = {
         axis: _sliced(shape[axis], start, end, step)
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True)
@@ -106,7 +106,7 @@ def gather_elements(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Constant indices, counted from the front."""
     shape, index = graph.shape(node.input[0], node), graph.array(node.input[1])
     if index is None:
-        graph.refuse(node, "its indices depend on the input")
+        refuse(node, "its indices depend on the input")
     axis = attributes(node).get("axis", 0) % len(shape)
     front = np.where(index < 0, index + shape[axis], index).astype(np.int64)
     return [make("GatherElements", [node.input[0], graph.add_constant(front)], [node.output[0]], axis=axis)]
@@ -155,7 +155,7 @@ def pad(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     if len(node.input) > 2 and node.input[2]:
         value = node.input[2]
         if graph.array(value) is None:
-            graph.refuse(node, "its padding value depends on the input")
+            refuse(node, "its padding value depends on the input")
     before, after = ([sides.get(axis, (0, 0))[end] for axis in range(len(shape))] for end in (0, 1))
     return [make("Pad", [node.input[0], graph.add_constant([*before, *after]), value], [node.output[0]])]
 

@@ -25,7 +25,7 @@ from verifier.network.rewrite.graph import (
     label,
     live_nodes,
     model_of,
-    unsupported,
+    refuse,
 )
 
 _BUILT_IN = ("ai.onnx", "com.microsoft", "com.ms.", "org.pytorch.aten")
@@ -51,7 +51,7 @@ def normalise(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Normalise
     graph.nodes = live_nodes(graph.nodes, graph.output)
     for node in graph.nodes:
         if node.domain not in {"", "ai.onnx"}:
-            raise unsupported(node, f"it belongs to the domain '{node.domain}'")
+            refuse(node, f"it belongs to the domain '{node.domain}'")
     fold(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
     _rewrite(graph)
@@ -126,7 +126,7 @@ def _rewrite(graph: Graph) -> None:
         for i, name in enumerate(node.input):
             node.input[i] = aliases.get(name, name)
         if node.op_type not in REWRITERS:
-            raise unsupported(node, "it is not piecewise linear, or not known")
+            refuse(node, "it is not piecewise linear, or not known")
         try:
             found = REWRITERS[node.op_type](graph, node)
         except VerifierError:
