@@ -92,9 +92,11 @@ def test_a_name_is_given_once(toys: Registry[object], tmp_path: Path) -> None:
     toys.register("third")(Options)
     assert toys.names() == ("first", "second", "third")
     assert toys.plugged()
-    (tmp_path / "toys" / "again.py").write_text('@KINDS.register("first")\ndef again(): ...\n')
-    with pytest.raises(ValueError, match="both register"):
-        Registry("KINDS", "kind", "toys").names()
+    (tmp_path / "twins").mkdir()
+    for file in ("__init__.py", "again.py"):
+        (tmp_path / "twins" / file).write_text('@KINDS.register("first")\ndef again(): ...\n')
+    with pytest.raises(ValueError, match=r"twins\.again and twins both register the kind 'first'"):
+        Registry("KINDS", "kind", "twins").names()
 
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.name)

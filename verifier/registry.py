@@ -17,10 +17,10 @@ requires: option structs use names of this module and of `typing`, and option st
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -80,13 +80,13 @@ Maker = TypeVar("Maker", bound=Callable[..., Any])
 class Registry(Generic[MethodT]):
     """The methods of one kind.
 
-    `name` is that of the variable which holds the registry: files are searched for `@NAME.register(...)`.  `packages`
-    are the packages or modules that are searched.
+    `name` is that of the variable which holds the registry: files are searched for `@NAME.register(...)`.  `package`
+    is the one that is searched.
     """
 
-    def __init__(self, name: str, kind: str, *packages: str) -> None:
+    def __init__(self, name: str, kind: str, package: str) -> None:
         self.name, self.kind = name, kind
-        self._packages = packages
+        self._package = package
         self._plugged: dict[str, Declared] = {}
         self._makers: dict[str, tuple[Callable[..., MethodT], type[Options]]] = {}
 
@@ -145,13 +145,12 @@ class Registry(Generic[MethodT]):
     def _in_files(self) -> dict[str, Declared]:
         """The methods of the searched files."""
         found: dict[str, Declared] = {}
-        for module, path in (pair for package in self._packages for pair in _files(package)):
-            if f"@{self.name}.register(" not in path.read_text(encoding="utf-8"):
+        for registry, name, known in _methods(self._package):
+            if registry != self.name:
                 continue
-            for name, known in _declarations(module, path).registered(self.name, module):
-                if name in found:
-                    raise ValueError(f"{module} and {found[name].module} both register the {self.kind} '{name}'")
-                found[name] = known
+            if name in found:
+                raise ValueError(f"{known.module} and {found[name].module} both register the {self.kind} '{name}'")
+            found[name] = known
         return found
 
 
@@ -192,36 +191,48 @@ def _files(package: str) -> Iterator[tuple[str, Path]]:
         yield ".".join((package, *(part for part in inner if part != "__init__"))), path
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Declarations:
-    """The option structs of a file, and the calls that decorate its functions and classes."""
-
-    structs: dict[str, Any]
-    decorators: list[ast.Call]
-
-    def registered(self, registry: str, module: str) -> Iterator[tuple[str, Declared]]:
-        """The methods that the file adds to a registry."""
-        for call in self.decorators:
-            if ast.unparse(call.func) == f"{registry}.register":
-                given = dict(zip(("name", "options", "mark"), call.args, strict=False))
-                given |= {str(keyword.arg): keyword.value for keyword in call.keywords}
-                options = self.structs[ast.unparse(given["options"])] if "options" in given else Options
-                mark = ast.literal_eval(given["mark"]) if "mark" in given else ""
-                yield ast.literal_eval(given["name"]), Declared(module, options, mark)
+# The statements of a file that declare something: each begins in the first column and ends before the next one.
+_STATEMENT = re.compile(
+    r"^(?:from verifier\S+ import|class \w+Options\(|@[A-Z]+\.register\().*?(?=^[^\s)])", re.M | re.S
+)
 
 
 @functools.cache
-def _declarations(module: str, path: Path) -> _Declarations:
-    """What a file declares, from its text; only the class statements of option structs are run."""
+def _methods(package: str) -> tuple[tuple[str, str, Declared], ...]:
+    """All methods that the files of a package register: the registry, the name, the rest."""
+    found: list[tuple[str, str, Declared]] = []
+    for module, path in _files(package):
+        text = path.read_text(encoding="utf-8")
+        if ".register(" not in text:
+            continue
+        names = _structs(module, text)
+        for statement in _STATEMENT.findall(text):
+            if statement.startswith("@"):
+                registry = statement[1:].partition(".")[0]
+                name, known = eval(statement[1:], {**names, registry: _Noted(module)})
+                found.append((registry, name, known))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """Stands for a registry while the decorators of a module are read."""
+
+    module: str
+
+    def register(self, name: str, options: type[Options] = Options, mark: str = "") -> tuple[str, Declared]:
+        return name, Declared(self.module, options, mark)
+
+
+@functools.cache
+def _structs(module: str, text: str) -> dict[str, Any]:
+    """The option structs of a file, made from its text; nothing else of it is run."""
     names: dict[str, Any] = {"__name__": module} | {name: globals()[name] for name in __all__}
-    decorators: list[ast.expr] = []
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and node.module not in (None, __name__):
-            for name in (alias.name for alias in node.names if alias.name.endswith("Options")):
-                [(other, place)] = _files(str(node.module))
-                names[name] = _declarations(other, place).structs[name]
-        elif isinstance(node, ast.ClassDef) and node.name.endswith("Options"):
-            exec(compile(ast.Module([node], []), str(path), "exec", dont_inherit=True), names)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            decorators += node.decorator_list
-    return _Declarations(names, [call for call in decorators if isinstance(call, ast.Call)])
+    for statement in _STATEMENT.findall(text):
+        if statement.startswith("class"):
+            exec(compile(statement, module, "exec", dont_inherit=True), names)
+        elif statement.startswith("from"):
+            for name in {*re.findall(r"\w+Options\b", statement)} - {*names}:
+                [(source, path)] = _files(statement.split()[1])
+                names[name] = _structs(source, path.read_text(encoding="utf-8"))[name]
+    return names

@@ -51,9 +51,9 @@ for name in sys.argv[1:]:
         break
 else:
     try:
-        from verifier.network.convert import load_onnx2torch
+        from verifier.network.lowering.convert import load_onnx2torch
         load_onnx2torch()
-        import verifier.incomplete
+        import verifier.api
     except BaseException as error:
         print(f"the verifier ({type(error).__name__}: {error})".replace("\n", " "))
 ' torch onnx onnxruntime numpy click yaml tqdm highspy msgspec jaxtyping) ||

@@ -16,14 +16,14 @@ from batch.fakes import instance
 from verifier.batch.records import Reply, Terms, line_of, parse, read_records
 from verifier.batch.store import opened
 from verifier.errors import InputError
-from verifier.result.ledger import Ledger
+from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 
 
 def line(folder: Path, name: str, verdict: Verdict = Verdict.UNSAT, seconds: float = 1.25) -> bytes:
     found = instance(folder / "family", name)
-    ledger = Ledger(Terms().job(found).setting)
-    result = ledger.conclude(verdict, None if verdict.decided else Reason.LIMIT, "no luck")
+    status = Status(Terms().job(found).setting)
+    result = status.conclude(verdict, None if verdict.decided else Reason.LIMIT, "no luck")
     return line_of(found, Terms(), Reply(result.as_json().encode(), seconds, 0.5))
 
 
@@ -41,7 +41,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 def test_a_line_is_the_json_of_a_run_and_what_the_batch_knows(tmp_path: Path) -> None:
     data = json.loads(line(tmp_path, "a"))
     plain = json.loads(
-        Ledger(Terms().job(instance(tmp_path / "family", "a")).setting).conclude(Verdict.UNSAT).as_json()
+        Status(Terms().job(instance(tmp_path / "family", "a")).setting).conclude(Verdict.UNSAT).as_json()
     )
     assert set(data) - set(plain) == {"category", "onnx", "vnnlib", "command", "prepare_time", "run_time"}
     assert (data["category"], data["onnx"], data["vnnlib"]) == ("family", "onnx/net.onnx", "a.vnnlib")

@@ -162,3 +162,10 @@ def test_the_code_points_to_pages_that_exist(root: Path) -> None:
     texts |= {root / "Makefile": (root / "Makefile").read_text()}
     named = {(path, name) for path, text in texts.items() for name in re.findall(r"\bdocs/[\w/]+\.md\b", text)}
     assert [f"{path}: {name}" for path, name in sorted(named) if not (root / name).is_file()] == []
+
+
+def test_the_shell_scripts_import_modules_that_exist(root: Path) -> None:
+    found = [path.read_text() for path in (root / "scripts").rglob("*.sh")]
+    names = [name for text in found for name in re.findall(r"(?:import|from) (verifier(?:\.\w+)+)", text)]
+    assert names
+    assert [name for name in names if not module_or_member(name, root)] == []

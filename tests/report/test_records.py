@@ -14,8 +14,8 @@ from report.lines import folder, line
 
 from verifier.errors import InputError
 from verifier.report.records import Witness, parse, read_runs
-from verifier.result.ledger import Ledger
 from verifier.result.result import Setting
+from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 
 JSON = st.recursive(
@@ -50,8 +50,8 @@ def test_points_at_which_arithmetics_differ_are_told_apart() -> None:
 
 
 def test_what_a_single_run_writes_is_a_line_too() -> None:
-    ledger = Ledger(Setting("a b/family/onnx/n.onnx", "q.vnnlib", 5.0, {"x": 1}, 3))
-    record = parse(ledger.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached").as_json())
+    status = Status(Setting("a b/family/onnx/n.onnx", "q.vnnlib", 5.0, {"x": 1}, 3))
+    record = parse(status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached").as_json())
     assert record is not None
     assert (record.family, record.onnx, record.vnnlib) == ("family", "a b/family/onnx/n.onnx", "q.vnnlib")
     assert shlex.split(record.command) == ["verify", "a b/family/onnx/n.onnx", "q.vnnlib", "--timeout", "5"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from verifier.batch.judge import Finding, Kind
 from verifier.batch.records import Record
+from verifier.output import text_table
 from verifier.result.verdict import Verdict
 
 MOST = 20
@@ -16,11 +17,9 @@ MOST = 20
 def table_lines(records: Sequence[Record]) -> list[str]:
     """One line per family, and one for all if there are several."""
     families = list(dict.fromkeys(record.category for record in records))
-    width = max([len("family"), *map(len, families)])
-    heads = "".join(f"{verdict.value:>9}" for verdict in Verdict)
-    lines = [f"{'family':<{width}}{'instances':>11}{heads}{'seconds':>11}{'PAR-2':>11}"]
-    lines += [_row(name.ljust(width), [r for r in records if r.category == name]) for name in families]
-    return lines if len(families) < 2 else [*lines, _row("all".ljust(width), records)]
+    rows = [["family", "instances", *(verdict.value for verdict in Verdict), "seconds", "PAR-2"]]
+    rows += [_row(name, [r for r in records if r.category == name]) for name in families]
+    return text_table(rows if len(families) < 2 else [*rows, _row("all", records)])
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:
@@ -45,8 +44,8 @@ def last_line(records: Sequence[Record], total: int, findings: Sequence[Finding]
     return f"{len(records)} of {total} instances: {', '.join(parts) or 'nothing done'}"
 
 
-def _row(name: str, records: Sequence[Record]) -> str:
+def _row(name: str, records: Sequence[Record]) -> list[str]:
     counts = Counter(record.verdict for record in records)
     seconds = sum(record.run_time for record in records)
     par2 = sum(record.par2 for record in records)
-    return f"{name}{len(records):>11}{''.join(f'{counts[v]:>9}' for v in Verdict)}{seconds:>11.1f}{par2:>11.1f}"
+    return [name, str(len(records)), *(str(counts[v]) for v in Verdict), f"{seconds:.1f}", f"{par2:.1f}"]

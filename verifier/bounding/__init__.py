@@ -14,5 +14,5 @@ BOUNDERS: Registry[Bounder] = Registry("BOUNDERS", "method", __name__)
 """Methods that bound linear objectives, for `verify bounds` and `bounding.sharpen`; their options are `bounding.NAME`.
 The mark `reference` is on those whose rounding errors are not counted."""
 
-HIDDEN: Registry[GroupBounds] = Registry("HIDDEN", "way to bound hidden neurons", __name__)
+HIDDEN: Registry[GroupBounds] = Registry("HIDDEN", "intermediate bound", __name__)
 """Ways to bound the hidden neurons, for `bounding.intermediate` and `search.tighten.method`."""

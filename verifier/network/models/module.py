@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from verifier.defaults import default_dtype, own_defaults
 from verifier.errors import InputError, VerifierError, one_line
 from verifier.network.lowering.run import lower, only_member, precision
 from verifier.network.lowering.tracing import Reading, place_of
 from verifier.network.models.base import Array, SourceModel
 from verifier.network.models.module_state import changed, module_state, require_readable
 from verifier.network.network import Network
+from verifier.precision import default_dtype, own_defaults
 
 
 class ModuleModel(SourceModel):
