@@ -131,7 +131,7 @@ def test_inherited_prices_mean_what_they_say(family: str, seed: int) -> None:
     point = torch.rand(dual.zero().shape, generator=generator, dtype=torch.float64)
     saddle = Saddle.without_cuts(dual, point)
     at = saddle.answer(parent.state.prices, 0)
-    values, x_hats = saddle.complete(at.vertex)
+    values, x_hats = saddle.sweep.through_kinks(at.vertex.x0, at.vertex.x)
     total = (objective.coefficients * net.output.forward(values)).sum(dim=-1)
     for k, (kinks, prices, x_hat) in enumerate(zip(dual.sweep.kinks, parent.state.prices, x_hats, strict=True)):
         x = values[k + 1].index_select(-1, kinks.index)

@@ -66,13 +66,16 @@ class Region(State):
 class Objective(State):
     """S linear functions per region: coefficients . x_hat[layer] + inputs . x[0] + constant, to be minimised.
 
-    `layer` counts from 1; K + 1 is the output.  A leading axis of size 1 serves all regions.
+    `layer` counts from 1; K + 1 is the output.  A leading axis of size 1 serves all regions.  `error` says how much
+    larger than the functions that are meant these ones can be on the region, if they were rounded themselves: rigorous
+    bounds subtract it.
     """
 
     layer: int
     coefficients: Float[Tensor, "#D S n"] = field(metadata=COMMON)
     inputs: Float[Tensor, "#D S n0"] | None = field(default=None, metadata=COMMON)
     constant: Float[Tensor, "#D S"] | None = field(default=None, metadata=COMMON)
+    error: Float[Tensor, "#D S"] | None = field(default=None, metadata=COMMON)
 
     @property
     def count(self) -> int:
