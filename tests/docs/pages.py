@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 FENCE = re.compile(
-    r'^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^(?P=indent)```$',
+    r'^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^\n`]*\n(?P<text>.*?)^(?P=indent)```$',
     re.DOTALL | re.MULTILINE,
 )
 SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
