@@ -57,7 +57,7 @@ def test_a_broken_link_is_seen(tmp_path: Path, link: str) -> None:
 
 def test_links_in_code_are_none(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# Title\n\n```python\nx[0](nowhere.md)\n# not a heading\n```\n")
+    page.write_text('# Title\n\n```python title="a.py"\nx[0](nowhere.md)\n# not a heading\n```\n')
     assert Page(page).links == []
     assert Page(page).anchors == {"title"}
 

@@ -38,7 +38,6 @@ def show(net: str, prop: str | None, **options: Any) -> int:
 
 def network_lines(model: OnnxModel) -> list[str]:
     """The network: its file, then its layers or the reason why it has none."""
-    from verifier.network.rewrite.graph import SUPPORTED
 
     counts = Counter(node.op_type for node in model.proto.graph.node)
     lines = [
@@ -52,7 +51,7 @@ def network_lines(model: OnnxModel) -> list[str]:
     try:
         return lines + _layer_lines(model.network())
     except UnsupportedOperator as error:  # what `show` is asked to tell, so no error here
-        others = {name: n for name, n in counts.items() if name not in (*SUPPORTED, "Constant", error.op_type)}
+        others = {name: n for name, n in counts.items() if name not in (*error.supported, "Constant", error.op_type)}
         lines.append(f"unsupported {error.message.partition(' (supported: ')[0]}")
         if others:
             lines.append(f"            besides, unless they fold into constants: {_counted(others)}")
