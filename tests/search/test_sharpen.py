@@ -38,7 +38,7 @@ from search.events import Kept
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
-from verifier.bounding.hidden import Intermediate, Known, RootBounds, Sharpened
+from verifier.bounding.hidden import Known, RootBounds, Sharpened
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.crown import Linear
@@ -61,7 +61,7 @@ from verifier.search.space import Space
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-LOOSE = RootBounds(Intermediate.INTERVAL)
+LOOSE = RootBounds(None)
 SHARP = Certified(AlphaCrown(Ascent(10, Steps(0.1, 0.02))))
 PLAIN = narrow(8)
 CUT = replace(PLAIN, ladder=Ladder((CUTS,)))

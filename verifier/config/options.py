@@ -163,7 +163,7 @@ class Config(Options, frozen=True):
         """
         for plugin in msgspec.convert({key: plain[key] for key in plain if key == "plugins"}, cls).plugins:
             load_plugin(plugin)
-        found = msgspec.convert(plain, _derived(cls, complete()))
+        found = msgspec.convert(plain, config_type())
         return cls(found.falsify, found.bounding, found.search, found.plugins)
 
     def resolved(self) -> dict[str, Any]:
@@ -180,6 +180,11 @@ class Config(Options, frozen=True):
 
 
 # -- the methods that are registered -------------------------------------------------------------------------
+
+
+def config_type() -> Any:
+    """`Config` with the complete sections: what configurations are checked against."""
+    return _derived(Config, dict(complete()))
 
 
 def complete() -> dict[str, type[Options]]:
@@ -232,9 +237,7 @@ def _many(registry: Registry[Any], names: tuple[str, ...]) -> Any:
 def _tagged(registry: Registry[Any], name: str) -> Any:
     """The options of a method with its name as `method`."""
     options = registry.options(name)
-    return msgspec.defstruct(
-        options.__name__, [], bases=(options,), frozen=True, tag_field="method", tag=name, forbid_unknown_fields=True
-    )
+    return msgspec.defstruct(f"{registry.kind} {name}", [], bases=(options,), frozen=True, tag_field="method", tag=name)
 
 
 def _default_tier() -> Options:
