@@ -19,7 +19,6 @@ from verifier.falsify.base import Falsifier
 from verifier.falsify.target import Target
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
-from verifier.search.boxes.choice import prefers_inputs
 from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.domains import DomainsT, Offer, Outcome, Progress, outweighed
 from verifier.search.journal import Journal, Merged, Settled
@@ -32,6 +31,9 @@ from verifier.search.signs.root import Root
 from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.space import Space
 from verifier.shapes import Float, Tensor
+
+FEW_INPUTS = 16
+"""Where more of them move, halving each input once already makes more boxes than any search can bound."""
 
 Members = tuple[int, tuple[int, ...]]
 """A box and those of its clauses that are open."""
@@ -67,7 +69,8 @@ class ProblemSearch:
     def by_inputs(self, problem: Problem) -> bool:
         """Whether boxes of the input are cut, at least at first."""
         if self.splitting is Splitting.AUTO:
-            return prefers_inputs(problem)
+            moving = (problem.upper > problem.lower).sum(dim=1)
+            return bool((moving <= FEW_INPUTS).all())
         return self.splitting is Splitting.INPUTS
 
     def run(self, problem: Problem, found: ClauseBounds, arena: Target, clock: Clock, report: Report) -> Outcome:
