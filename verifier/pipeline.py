@@ -24,7 +24,7 @@ from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.merge import merged
 from verifier.network.network import Network
-from verifier.processes import Answer, Forks, Send
+from verifier.processes import Forked, Forks, Send
 from verifier.property.problem import ClauseRows, Problem, canonicalise
 from verifier.result.counterexample import Counterexample
 from verifier.result.result import PHASES, Result, Setting, Statistics
@@ -154,7 +154,7 @@ class Pipeline:
             with self.status.phase("root"):
                 return None, self.bound()
 
-        with Answer(self.falsify) as beside:
+        with Forked(self.falsify) as beside:
             with self.status.phase("root"):
                 found = self.bound(needless=beside.ready)
             if found.closed:
