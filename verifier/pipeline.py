@@ -27,8 +27,7 @@ from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
 from verifier.property.problem import ClauseRows, Problem, canonicalise
 from verifier.result.counterexample import Counterexample
-from verifier.result.result import Result, Setting
-from verifier.result.statistics import PHASES, Statistics
+from verifier.result.result import PHASES, Result, Setting, Statistics
 from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 from verifier.search.domains import Outcome, Progress

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from verifier.processes import Forked, forkable
 from verifier.property.property import Clause, Property, RoundedRows
-from verifier.result.counterexample import Counterexample, replay
-from verifier.result.reserve import HEADER, Reserve
+from verifier.result.counterexample import HEADER, Counterexample, Reserve, replay
 
 pytestmark = pytest.mark.skipif(not forkable(), reason="there are no forks here")
 
