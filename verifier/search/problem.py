@@ -90,7 +90,8 @@ class ProblemSearch:
         together = self._together(task.problem)
         groups = [waiting[i : i + together] for i in range(0, len(waiting), together)]
         if not self.by_inputs(task.problem):
-            return OneAfterAnother([(task.worst(group), partial(task.signs, group)) for group in groups], self.limits)
+            makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
+            return OneAfterAnother(makers, self.limits, task.until)
         if self.splitting is Splitting.INPUTS or len(groups) > 1:
             return task.boxes(waiting)
         return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
@@ -101,10 +102,15 @@ class ProblemSearch:
 
 
 class OneAfterAnother(Search):
-    """Searches of groups of boxes, each given by what is known of it and by how to make its search."""
+    """Searches of groups of boxes, each given by what is known of it and by how to make its search.
 
-    def __init__(self, groups: Sequence[tuple[float, Callable[[Limits], Search]]], limits: Limits) -> None:
-        self._groups, self._limits = list(groups), limits
+    When time is up, none of them begins.
+    """
+
+    def __init__(
+        self, groups: Sequence[tuple[float, Callable[[Limits], Search]]], limits: Limits, until: Until
+    ) -> None:
+        self._groups, self._limits, self._until = list(groups), limits, until
         self._now: Search | None = None
         self._done = Progress()
         self._doubt: Reason | None = None
@@ -117,6 +123,9 @@ class OneAfterAnother(Search):
 
     def step(self) -> None:
         if self._now is None:
+            if self._until.expired():
+                self.outcome = Outcome(None, Reason.TIMEOUT, self.progress)
+                return
             _, make = self._groups.pop(0)
             self._now = make(self._limits.after(self._done.counts))
         self._now.step()
