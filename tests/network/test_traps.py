@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from network.conftest import proto
+from network.protos import proto
 from onnx import TensorProto, helper, numpy_helper
 
 import verifier
