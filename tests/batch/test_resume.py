@@ -10,7 +10,7 @@ import pytest
 from batch.fakes import instance
 
 from verifier.batch.instances import Instance
-from verifier.batch.records import Reply, Terms, line_of
+from verifier.batch.jobs import Reply, Terms, line_of
 from verifier.batch.resume import Remainder, remainder
 from verifier.batch.store import Store, opened
 from verifier.config import load_config

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from verifier.batch.records import Job, Reply
+from verifier.batch.jobs import Job, Reply
 from verifier.batch.worker import READY, Message
 from verifier.clock import Clock
 from verifier.errors import VerifierError

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from verifier.batch.display import display
 from verifier.batch.engine import Engine, Observer
 from verifier.batch.instances import Instance
+from verifier.batch.jobs import Terms, line_of
 from verifier.batch.judge import Demands, Finding
-from verifier.batch.records import Record, Terms, line_of
+from verifier.batch.records import Record
 from verifier.batch.resume import remainder
 from verifier.batch.store import Store
 from verifier.output import tell

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from verifier.batch.records import Job
+from verifier.batch.jobs import Job
 from verifier.clock import Clock
 from verifier.errors import VerifierError
 from verifier.machine import Machine
