@@ -65,12 +65,12 @@ class ProblemSearch:
             return prefers_inputs(problem)
         return self.splitting is Splitting.INPUTS
 
-    def run(self, problem: Problem, found: ClauseBounds, arena: Target, clock: Clock, report: Report) -> Outcome:
+    def run(self, problem: Problem, found: ClauseBounds, target: Target, clock: Clock, report: Report) -> Outcome:
         """Decide all clauses that `found` has not closed.  `report` hears the totals after each batch."""
         waiting = open_clauses(problem, found)
         if not waiting:
             return Outcome(None, None, Progress())
-        task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, arena, clock))
+        task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, target, clock))
         groups = [waiting[i : i + self._together(problem)] for i in range(0, len(waiting), self._together(problem))]
         if not self.by_inputs(problem):
             return self._one_after_the_other(task, groups, report)
