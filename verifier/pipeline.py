@@ -107,8 +107,8 @@ class Pipeline:
 
     @property
     def processes(self) -> int:
-        """How many processes may work on the instance.  A trace is written by one."""
-        return 1 if self.task.trace is not None else self.task.machine.processes(self.problem.lower.device)
+        """How many processes may work on the instance."""
+        return self.task.machine.processes(self.problem.lower.device)
 
     def decide(self) -> Result:
         """All phases, until one of them decides."""
@@ -251,8 +251,9 @@ def load_problem(
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    network = rewrite(faithful_network(model, boxes))
-    problem = canonicalise(network, prop)
+    given = faithful_network(model, boxes)
+    network = rewrite(given)
+    problem = replace(canonicalise(network, prop), merged=given.relus - network.relus)
     if len(prop.boxes):
         check_against(model, network, boxes, task.seed)
     return problem, model

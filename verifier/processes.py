@@ -13,6 +13,7 @@ import pickle
 import signal
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -140,6 +141,27 @@ class Answer(Generic[T]):
             self.nap()
             self.now()
         return cast("T", self._found[-1])
+
+
+class Tickets:
+    """Numbers that are given once, to this process or to any fork of it.
+
+    The next number is the offset of a file in memory, which all of them share and which the system moves atomically.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._file: int | None = None
+        if hasattr(os, "memfd_create"):  # where there is none, there are no forks either
+            self._file = os.memfd_create("tickets")
+            weakref.finalize(self, os.close, self._file)
+
+    def take(self, count: int) -> range:
+        if self._file is None:
+            end = self._next = self._next + count
+        else:
+            end = os.lseek(self._file, count, os.SEEK_CUR)
+        return range(end - count, end)
 
 
 @dataclass(frozen=True)
