@@ -79,7 +79,7 @@ class Sharpen(Options, frozen=True):
     cuts: AscentOptions = AscentOptions(8, 0.2, 0.03)
 
 
-class Search(Options, frozen=True):
+class SearchOptions(Options, frozen=True):
     """Branch and bound."""
 
     # What is split: signs of ReLUs, or the input box; auto: the box where few inputs move, in a race with signs.
@@ -152,7 +152,7 @@ class Config(Options, frozen=True):
 
     falsify: Falsify = _section("falsify")
     bounding: Bounding = _section("bounding")
-    search: Search = _section("search")
+    search: SearchOptions = _section("search")
     plugins: tuple[str, ...] = ()  # files (.py) or modules that register further methods: docs/extending.md
 
     @classmethod
@@ -205,7 +205,7 @@ def _complete(*names: tuple[str, ...]) -> dict[str, type[Options]]:
     return {
         "falsify": _derived(falsify, {"attacks": _many(ATTACKS, attacks)}),
         "bounding": _derived(Bounding, {"intermediate": ways, "sharpen": sharpeners, **sections}),
-        "search": _derived(Search, {"tiers": _many(TIERS, tiers), "branching": rules, "tighten": tighten}),
+        "search": _derived(SearchOptions, {"tiers": _many(TIERS, tiers), "branching": rules, "tighten": tighten}),
     }
 
 
