@@ -24,11 +24,10 @@ from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.merge import merged
 from verifier.network.network import Network
-from verifier.processes import Answer, Forks, Send
+from verifier.processes import Forked, Forks, Send
 from verifier.property.problem import ClauseRows, Problem, canonicalise
 from verifier.result.counterexample import Counterexample
-from verifier.result.result import Result, Setting
-from verifier.result.statistics import PHASES, Statistics
+from verifier.result.result import PHASES, Result, Setting, Statistics
 from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 from verifier.search.domains import Outcome, Progress
@@ -155,7 +154,7 @@ class Pipeline:
             with self.status.phase("root"):
                 return None, self.bound()
 
-        with Answer(self.falsify) as beside:
+        with Forked(self.falsify) as beside:
             with self.status.phase("root"):
                 found = self.bound(needless=beside.ready)
             if found.closed:

@@ -105,14 +105,14 @@ class Fork:
         os.waitpid(self._pid, 0)
 
 
-class Answer(Generic[T]):
+class Forked(Generic[T]):
     """What one piece of work in a fork returns.  Leaving the `with` block ends the fork."""
 
     def __init__(self, work: Callable[[Send], T]) -> None:
         self._fork = Fork.start(work)
         self._found: list[object] = []
 
-    def __enter__(self) -> Answer[T]:
+    def __enter__(self) -> Forked[T]:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -176,7 +176,7 @@ class Forks:
         """The result of every item; None for items that were not reached before `stop`."""
         found: list[R | None] = [None] * len(items)
         count = min(self.count, len(items)) if forkable() else 1
-        forks = [Answer(partial(_some, work, items[i::count])) for i in range(1, count)]
+        forks = [Forked(partial(_some, work, items[i::count])) for i in range(1, count)]
         try:
             for i in range(0, len(items), max(1, count)):
                 if stop():

@@ -17,7 +17,7 @@ from verifier.search.domains import Outcome, Progress
 from verifier.search.journal import Bounded, Journal, Solved
 from verifier.search.loop import BranchAndBound, Limits
 from verifier.search.loop import run as drive
-from verifier.search.space import Leaves, Left, Space
+from verifier.search.space import Leaves, Remaining, Space
 
 INF = float("inf")
 
@@ -28,7 +28,7 @@ def witness() -> Counterexample:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared(Left):
+class Prepared(Remaining):
     """One prepared step: what is open after it, what its leaves found, and a counterexample of its points."""
 
     open: Named

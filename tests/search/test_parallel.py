@@ -24,9 +24,9 @@ from verifier.search.boxes.space import InputOptions
 from verifier.search.domains import Counts, Outcome, Progress
 from verifier.search.journal import Bounded, Journal, Note
 from verifier.search.loop import BranchAndBound, Limits, Search, run
-from verifier.search.parallel import Cores, ForkedParts, Message, SharedSearch
+from verifier.search.parallel import Cores, ForkedParts, SharedSearch, StepReport
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.space import Leaves, Left, Space
+from verifier.search.space import Leaves, Remaining, Space
 
 pytestmark = [
     pytest.mark.usefixtures("unchecked"),
@@ -110,8 +110,8 @@ def test_progress_and_notes_come_together_and_the_outcome_at_last() -> None:
     notes: list[Note] = []
 
     def work(send: Send) -> Outcome:
-        send(Message(Progress(Counts(), 5, 5, -3.0, 0.5), [(0, 0, "one")]))
-        send(Message(Progress(Counts(), 4, 5, -2.0, 0.25), [(0, 0, "two"), (1, 0, "three")]))
+        send(StepReport(Progress(Counts(), 5, 5, -3.0, 0.5), [(0, 0, "one")]))
+        send(StepReport(Progress(Counts(), 4, 5, -2.0, 0.25), [(0, 0, "two"), (1, 0, "three")]))
         os.read(go[0], 1)
         return Outcome(None, None, Progress(Counts(), 0, 6))
 
@@ -156,7 +156,7 @@ def test_closing_ends_forks() -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Grown(Left):
+class Grown(Remaining):
     """The children of one step, those of them that are open, and what else was found."""
 
     open: Named

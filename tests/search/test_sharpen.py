@@ -38,13 +38,13 @@ from search.events import Kept
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
-from verifier.bounding.hidden import Intermediate, Known, RootBounds, Sharpened
+from verifier.bounding.hidden import Known, RootBounds, Sharpened
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.crown import Linear
 from verifier.clock import Clock
 from verifier.network.network import Network
-from verifier.processes import Answer, forkable
+from verifier.processes import Forked, forkable
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search import sharpen
@@ -61,7 +61,7 @@ from verifier.search.space import Space
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-LOOSE = RootBounds(Intermediate.INTERVAL)
+LOOSE = RootBounds(None)
 SHARP = Certified(AlphaCrown(Ascent(10, Steps(0.1, 0.02))))
 PLAIN = narrow(8)
 CUT = replace(PLAIN, ladder=Ladder((CUTS,)))
@@ -185,7 +185,7 @@ def test_a_second_core_may_take_twice_the_share(
 
         def end(self) -> None: ...
 
-    monkeypatch.setattr(sharpen, "Answer", AtOnce)
+    monkeypatch.setattr(sharpen, "Forked", AtOnce)
     still = Still([])
     with closing(sharpener(problem, Sharpening(still, share=0.25), 2, Until(Clock.begin(100)))) as made:
         assert not made.ready(Progress())
@@ -728,7 +728,7 @@ def test_verdicts_are_exact_on_many(
 
 @pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 def test_a_search_that_ends_before_the_second_core_needs_no_bounds(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Answer, "now", lambda self: None)
+    monkeypatch.setattr(Forked, "now", lambda self: None)
     with watched() as forks:
         outcome = decide(made(("dense", (2, 1), False, 1, 1)), [GAP, GAP], PLAIN, 2)
         assert forks.pairs
@@ -737,14 +737,14 @@ def test_a_search_that_ends_before_the_second_core_needs_no_bounds(seen: Seen, m
 
 @pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 def test_a_second_core_that_is_done_at_once(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Answer.now
+    usual = Forked.now
 
-    def patient(self: Answer[object]) -> object:
+    def patient(self: Forked[object]) -> object:
         while (found := usual(self)) is None:
             self.nap()
         return found
 
-    monkeypatch.setattr(Answer, "now", patient)
+    monkeypatch.setattr(Forked, "now", patient)
     with watched() as forks:
         outcome = decide(made(("dense", (2, 1), False, 1, 7)), [GAP, GAP], PLAIN, 2)
         assert forks.pairs

@@ -90,7 +90,7 @@ def _tree(rows: Iterable[Mapping[str, Any]]) -> Tree:
         if not row["closed"] and row["bound"] is not None:
             waiting[row["id"]] = row["bound"]
         begun = nodes[row["id"]].time if row["id"] in nodes else row["time"]
-        nodes[row["id"]] = Node(depth, row["bound"], row["closed"], row["tier"], begun)
+        nodes[row["id"]] = Node(depth, row["bound"], row["closed"], row["tier"] or "not bounded", begun)
         if waiting:
             worst = (row["time"], min(waiting.values()))
             rise = [*rise[:-1], worst] if rise and rise[-1][0] == row["time"] else [*rise, worst]

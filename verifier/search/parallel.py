@@ -48,7 +48,7 @@ class Cores:
 
 
 @dataclass(frozen=True)
-class Message:
+class StepReport:
     """What a fork sends after each step."""
 
     progress: Progress
@@ -84,7 +84,7 @@ class ForkedParts:
                     self.witness = self.witness or message.witness
                     self.doubt = outweighed(self.doubt, message.reason)
                     del self._working[fork]
-                elif isinstance(message, Message):
+                elif isinstance(message, StepReport):
                     self._keep(message.notes)
                     self._working[fork] = message.progress
 
@@ -153,4 +153,4 @@ def _search_part(part: BranchAndBound[DomainsT], cores: Cores, send: Send) -> Ou
     journal = part.space.journal
     journal.go_abroad()
     search = SharedSearch(part, Limits(), cores)
-    return run(search, Until(), lambda progress: send(Message(progress, journal.sent())))
+    return run(search, Until(), lambda progress: send(StepReport(progress, journal.sent())))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from verifier.bounding.core.base import Bounder, Region, Until
 from verifier.bounding.hidden import Known, Sharpened
 from verifier.network.network import Network
-from verifier.processes import Answer
+from verifier.processes import Forked
 from verifier.search.domains import Progress
 from verifier.search.loop import Search
 
@@ -43,7 +43,7 @@ class Sharpener:
         self._options, self._net, self._known, self._until, self._cores = options, net, known, until, cores
         self._began: float | None = None
         self._patience, self._asked = options.after, False
-        self._beside: Answer[list[Region]] | None = None
+        self._beside: Forked[list[Region]] | None = None
 
     def close(self) -> None:
         """Nobody needs the bounds any more."""
@@ -58,7 +58,7 @@ class Sharpener:
         if self._cores == 1:
             return self._patient(elapsed, progress)
         if self._beside is None and elapsed >= min(SOON, self._options.after):
-            self._beside = Answer(lambda send: self._sharp(2 * self._options.share))
+            self._beside = Forked(lambda send: self._sharp(2 * self._options.share))
         return self._beside is not None and self._beside.now() is not None
 
     def _patient(self, elapsed: float, progress: Progress) -> bool:

@@ -18,14 +18,14 @@ BoundedT = TypeVar("BoundedT")
 
 
 @dataclass(frozen=True, eq=False)
-class Left:
+class Remaining:
     """What is left of the domains of one step; `number` lists all of them, also those that are closed."""
 
     number: Int[Tensor, " D"]
     iterations: int
 
 
-LeftT = TypeVar("LeftT", bound=Left)
+RemainingT = TypeVar("RemainingT", bound=Remaining)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Leaves:
     undecided: float = float("inf")
 
 
-class Space(ABC, Generic[DomainsT, ChildrenT, BoundedT, LeftT]):
+class Space(ABC, Generic[DomainsT, ChildrenT, BoundedT, RemainingT]):
     """A way to split a problem: by the signs of ReLUs, or by boxes of the input.
 
     Guarantee: a child that is neither open in the end nor counted as undecided holds no counterexample, proved in
@@ -79,19 +79,19 @@ class Space(ABC, Generic[DomainsT, ChildrenT, BoundedT, LeftT]):
         """Lower bounds of the rows, in the precision of the search."""
 
     @abstractmethod
-    def certify(self, bounded: BoundedT) -> LeftT:
+    def certify(self, bounded: BoundedT) -> RemainingT:
         """What is left when all that can be proved is closed."""
 
     @abstractmethod
-    def attack(self, left: LeftT) -> Counterexample | None:
+    def attack(self, left: RemainingT) -> Counterexample | None:
         """Tries points of what is left."""
 
     @abstractmethod
-    def leaves(self, left: LeftT) -> Leaves:
+    def leaves(self, left: RemainingT) -> Leaves:
         """Decides what need not or cannot be split any more."""
 
     @abstractmethod
-    def open(self, left: LeftT, leaves: Leaves) -> DomainsT:
+    def open(self, left: RemainingT, leaves: Leaves) -> DomainsT:
         """What must be split further."""
 
     def adopt(self, domains: DomainsT, begun: DomainsT, before: Space[DomainsT, Any, Any, Any]) -> DomainsT:

@@ -24,7 +24,7 @@ from verifier.search.boxes.candidates import Candidates
 from verifier.search.boxes.table import Table
 from verifier.search.domains import Offer, Outcome, cat, outweighed
 from verifier.search.journal import Bounded, By, Clipped, Closed, Journal, Place, Split, Undecided
-from verifier.search.space import Leaves, Left, Space
+from verifier.search.space import Leaves, Remaining, Space
 from verifier.shapes import Bool, Float, Int, Tensor
 
 Finish = Callable[[Tensor, Tensor, tuple[int, ...]], Outcome]
@@ -65,14 +65,14 @@ class BoundedBoxes:
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOfBoxes(Left):
+class RemainingBoxes(Remaining):
     """What is left of boxes, and a corner of each that may be unsafe."""
 
     boxes: BoxDomains
     corner: Float[Tensor, "L n0"]
 
 
-class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, LeftOfBoxes]):
+class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
     """The clauses of a problem that are to be searched, by boxes of the input.
 
     requires:   a problem in float64, and the numbers of its clauses that are open
@@ -165,7 +165,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, LeftOfBoxes]):
                 found.append((chunk, self._bounder.bound(chunk)))
         return BoundedBoxes(found, chunks[len(found) :], children.number)
 
-    def certify(self, bounded: BoundedBoxes) -> LeftOfBoxes:
+    def certify(self, bounded: BoundedBoxes) -> RemainingBoxes:
         """Close and clip boxes; what time did not suffice for stays open as it is."""
         with self._cutting, self.bounding:
             parts = [self._judged(boxes, found) for boxes, found in bounded.chunks]
@@ -173,13 +173,13 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, LeftOfBoxes]):
         corner = torch.cat([*(corner for _, corner in parts), *(boxes.low for boxes in bounded.untouched)])
         if len(left):
             self._symbols = self._net.n_in + int(left.kinks.float().mean())
-        return LeftOfBoxes(bounded.number, 0, left, corner)
+        return RemainingBoxes(bounded.number, 0, left, corner)
 
-    def attack(self, left: LeftOfBoxes) -> Counterexample | None:
+    def attack(self, left: RemainingBoxes) -> Counterexample | None:
         with self._cutting:
             return self._candidates.tried(left.boxes, left.corner)
 
-    def open(self, left: LeftOfBoxes, leaves: Leaves) -> BoxDomains:
+    def open(self, left: RemainingBoxes, leaves: Leaves) -> BoxDomains:
         return left.boxes if leaves.rows is None else left.boxes.select(~leaves.rows)
 
     def covering(self, domains: BoxDomains) -> Int[Tensor, " D"]:
@@ -230,7 +230,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, LeftOfBoxes]):
         sides = (boxes.low[kept], boxes.high[kept]), (found.low[kept], found.high[kept])
         self.journal.hear(Clipped(boxes.number[kept], *sides, evidence))
 
-    def leaves(self, left: LeftOfBoxes) -> Leaves:
+    def leaves(self, left: RemainingBoxes) -> Leaves:
         """Let `finish` decide boxes that cutting does not help; the others stay open.
 
         Those that can still be cut are handed over, deepest first, for as long as cutting has taken: neither way can

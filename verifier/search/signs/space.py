@@ -39,7 +39,7 @@ from verifier.search.signs.leaves import solve_leaf
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.split import split
 from verifier.search.signs.tighten import Never, Tightening
-from verifier.search.space import Leaves, Left, Space
+from verifier.search.space import Leaves, Remaining, Space
 from verifier.search.stratify import smoothed
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed, Evidence
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
@@ -88,7 +88,7 @@ class BoundedBrood:
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOfBrood(Left):
+class RemainingBrood(Remaining):
     """Which children are closed, which kinks of them are ambiguous; `found` is what the lowest tier found."""
 
     brood: Brood
@@ -115,7 +115,7 @@ class Policy:
     offers: int = 8  # minimisers handed to the falsifier after each batch
 
 
-class SignSpace(Space[SignDomains, Brood, BoundedBrood, LeftOfBrood]):
+class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
     """The tree over the signs of all kinks of a problem."""
 
     def __init__(self, root: Root, policy: Policy, until: Until, offer: Offer, journal: Journal | None = None) -> None:
@@ -167,7 +167,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, LeftOfBrood]):
                 children, [self.schedule.climb(children.tier, children.batch, children.start, self._goal())]
             )
 
-    def certify(self, bounded: BoundedBrood) -> LeftOfBrood:
+    def certify(self, bounded: BoundedBrood) -> RemainingBrood:
         """Close domains whose bounds cross, and those with a float64 bound above zero by one of the tiers."""
         brood, first = bounded.brood, bounded.found[0]
         batch = brood.batch
@@ -182,9 +182,9 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, LeftOfBrood]):
             self._close(brood, proved & ~closed, By.BOUND, found.evidence)
             closed = closed | proved
         ambiguous = (batch.signs == 0) & (low < 0) & (high > 0)
-        return LeftOfBrood(brood.number, first.iterations, brood, first, lower, closed, ambiguous)
+        return RemainingBrood(brood.number, first.iterations, brood, first, lower, closed, ambiguous)
 
-    def attack(self, left: LeftOfBrood) -> Counterexample | None:
+    def attack(self, left: RemainingBrood) -> Counterexample | None:
         """Hand the minimisers of the worst domains to the falsifier."""
         open_rows = torch.nonzero(~left.closed).flatten()
         if not len(open_rows) or not self.policy.offers:
@@ -193,7 +193,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, LeftOfBrood]):
         worst = open_rows[left.lower[open_rows].topk(count, largest=False).indices]
         return self.offer(left.found.x0[worst], self.root.numbers[left.brood.batch.clause[worst]].cpu())
 
-    def leaves(self, left: LeftOfBrood) -> Leaves:
+    def leaves(self, left: RemainingBrood) -> Leaves:
         """Solve domains without ambiguous kinks that their bounds have not closed."""
         decided = Leaves(left.affine)
         for row in torch.nonzero(left.affine).flatten().tolist():
@@ -203,7 +203,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, LeftOfBrood]):
                 break
         return decided
 
-    def _solved(self, left: LeftOfBrood, row: int, decided: Leaves) -> Leaves:
+    def _solved(self, left: RemainingBrood, row: int, decided: Leaves) -> Leaves:
         """With one more leaf."""
         number, lower = int(left.number[row]), float(left.lower[row].clamp(max=0.0))
         if decided.doubt is Reason.TIMEOUT or self.until.expired():
@@ -227,7 +227,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, LeftOfBrood]):
         doubt, undecided = outweighed(decided.doubt, reason), min(decided.undecided, lower)
         return replace(decided, doubt=doubt, undecided=undecided)
 
-    def open(self, left: LeftOfBrood, leaves: Leaves) -> SignDomains:
+    def open(self, left: RemainingBrood, leaves: Leaves) -> SignDomains:
         """The domains that can be split, with what their children need."""
         rows = torch.nonzero(~left.closed & ~left.affine).flatten()
         brood, found = left.brood, left.found
@@ -357,7 +357,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, LeftOfBrood]):
     def _close(self, brood: Brood, rows: Bool[Tensor, " D"], by: By, evidence: Evidence) -> None:
         self.journal.hear(Closed(brood.number[rows], by, lambda: (brood.batch.select(rows), evidence.select(rows))))
 
-    def _scores(self, left: LeftOfBrood, batch: Batch, rows: Int[Tensor, " d"]) -> Float[Tensor, "d A"]:
+    def _scores(self, left: RemainingBrood, batch: Batch, rows: Int[Tensor, " d"]) -> Float[Tensor, "d A"]:
         """What splitting each kink of these rows promises, relative to the best; -1 for what may not be split."""
         if not len(rows):
             return batch.signs.half()
