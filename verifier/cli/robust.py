@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -132,6 +130,9 @@ def _centre(source: str, model: OnnxModel) -> NDArray[Any]:
 
 def _load(source: str) -> NDArray[Any]:
     """The array of an `.npy` file, or the only one of an `.npz` file."""
+    import zipfile
+    import zlib
+
     import numpy as np
 
     try:
