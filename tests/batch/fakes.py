@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from verifier.batch.instances import Instance
+from verifier.batch.jobs import Job
 from verifier.batch.process import BOOT, Launch
-from verifier.batch.records import Job
 from verifier.batch.worker import Solve
 from verifier.errors import InputError
 from verifier.result.result import Result

@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from verifier.batch.judge import Demands, Finding, Kind, Require
-from verifier.batch.junit import junit
+from verifier.batch.judge import Demands, Finding, Kind, Require, junit
 from verifier.batch.records import Record
 from verifier.batch.summary import finding_lines, last_line, table_lines
 from verifier.result.verdict import Verdict
@@ -20,7 +19,7 @@ def record(name: str, verdict: Verdict, category: str = "family", **more: Any) -
     return Record(category, "n.onnx", name, "/n.onnx", f"/{name}", verdict, **more)
 
 
-ALL = [record(verdict.value, verdict, message="why not") for verdict in Verdict]
+ALL = [record(verdict.value, verdict, reason="why not") for verdict in Verdict]
 
 
 def found(demands: Demands, *records: Record) -> list[tuple[Kind, str, bool]]:

@@ -13,8 +13,8 @@ from batch.fakes import decide, instance
 
 from verifier.batch.engine import Engine, Observer, Run
 from verifier.batch.instances import Instance
+from verifier.batch.jobs import Reply, Terms
 from verifier.batch.judge import Demands, Require
-from verifier.batch.records import Reply, Terms
 from verifier.batch.run import Plan, run
 from verifier.batch.store import opened
 from verifier.batch.worker import Desk

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from batch.fakes import instance
 
-from verifier.batch.records import Reply, Terms, line_of, parse, read_records
+from verifier.batch.jobs import Reply, Terms, line_of
+from verifier.batch.records import parse, read_records
 from verifier.batch.store import opened
 from verifier.errors import InputError
 from verifier.result.status import Status
@@ -159,7 +160,9 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_par_2(tmp_path: Path) -> None:
     def of(**changes: Any) -> float:
-        return parse(json.dumps(json.loads(line(tmp_path, "a")) | {"run_time": 3.0} | changes).encode()).par2
+        record = parse(json.dumps(json.loads(line(tmp_path, "a")) | {"run_time": 3.0} | changes))
+        assert record is not None
+        return record.par2
 
     assert (of(), of(verdict="sat"), of(verdict="timeout"), of(verdict="error")) == (3.0, 3.0, 40.0, 40.0)
     assert of(verdict="unknown", timeout=None) == 6.0

@@ -6,11 +6,9 @@ import itertools
 
 import pytest
 from falsify import instances
-from search.cases import FAMILIES, Case, decide, ignore, random_case, slopes, unbounded
-from search.test_ladder import Long
+from search.cases import BIG_M, CUTS, FAMILIES, GAP, Case, Long, decide, ignore, random_case, slopes, unbounded
 
 from verifier.bounding.core.ascent import Ascent, Steps
-from verifier.bounding.solvers.big_m import BigM
 from verifier.branching.babsr import BaBSR
 from verifier.branching.fsb import FilteredSmart
 from verifier.clock import Clock
@@ -19,13 +17,10 @@ from verifier.falsify.pgd import PGD, Descent
 from verifier.network.network import Network
 from verifier.search.ladder import Ladder
 from verifier.search.loop import Limits
-from verifier.search.multiplier_tier import Multipliers
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.propagated_tier import Propagated
 from verifier.search.signs.space import Policy
 from verifier.search.signs.tighten import AfterSplit
 
-GAP = 1e-3
 ATTACK = PGD(Descent(steps=6), samples=16, restarts=4, effort=0.001)
 # Rows per clause, whether rows look at the input, boxes.
 SHAPES = {
@@ -36,8 +31,6 @@ SHAPES = {
     "boxes": ((1, 2, 2, 1), True, 2),
 }
 WEAK = slopes(Ascent(8, Steps(0.2, 0.05)), Ascent(4, Steps(0.1, 0.05)))  # few steps: leaves are reached
-CUTS = Propagated(Ascent(12, Steps(0.2, 0.02)), Ascent(6, Steps(0.1, 0.02)), (0.5,), Ascent(10, Steps(0.05, 0.02)))
-BIG_M = Multipliers("big_m", BigM(Ascent(12, Steps(0.1, 0.01))), 12)
 TWO = (*WEAK.tiers, Long(Ascent(12, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02))))
 POLICIES = {
     "intercept": Policy(WEAK, batch=256, fill=64),

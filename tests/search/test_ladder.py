@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from falsify import instances
-from search.cases import STILL, decide, nobody, random_case, root_of
-from search.signs.test_space import UNIT, hard, wedge
-from search.test_journal import Heard, tree
+from search.cases import STILL, UNIT, Long, decide, hard, nobody, random_case, root_of, wedge
+from search.events import Kept, tree
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.search.domains import Outcome
+from verifier.search.journal import Journal
 from verifier.search.ladder import Ladder, Schedule
-from verifier.search.loop import Limits, search
+from verifier.search.loop import BranchAndBound, Limits, run
 from verifier.search.propagated_tier import Propagated
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignSpace
@@ -246,22 +246,14 @@ def test_a_tier_above_is_never_called_cheaper(monkeypatch: pytest.MonkeyPatch) -
 # ---------------------------------------------------------------- in a search
 
 
-@dataclass(frozen=True)
-class Long(Propagated):
-    """The same bounds after more steps."""
-
-    @property
-    def name(self) -> str:
-        return "long"
-
-
 TWO = PLAIN, Long(Ascent(40, Steps(0.2, 0.02)), Ascent(20, Steps(0.1, 0.02)))
 
 
-def stratified(root: Root, ratios: tuple[float, ...] | None) -> tuple[Outcome, Heard]:
-    heard, until = Heard(), Until()
+def stratified(root: Root, ratios: tuple[float, ...] | None) -> tuple[Outcome, Kept]:
+    kept, until = Kept(), Until()
     policy = Policy(Ladder(TWO, ratios), batch=16, fill=8)
-    return search(SignSpace(root, policy, until, nobody, heard), Limits(), until), heard
+    space = SignSpace(root, policy, until, nobody, Journal([kept]))
+    return run(BranchAndBound(space, Limits()), until), kept
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -17,7 +17,8 @@ from typing import Any
 
 import verifier
 from verifier.batch.instances import Instance
-from verifier.batch.records import Record, Terms, file_digest, network_digest
+from verifier.batch.jobs import Terms, file_digest, network_digest
+from verifier.batch.records import Record
 from verifier.batch.store import Key, Store
 from verifier.errors import InputError
 from verifier.result.result import finite
@@ -25,7 +26,7 @@ from verifier.result.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
+class Unfinished:
     """The instances that are still to be decided, and among them those with results that count no longer."""
 
     todo: tuple[Instance, ...]
@@ -33,7 +34,7 @@ class Remainder:
     failed: tuple[Key, ...] = ()  # errors
 
 
-def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Remainder:
+def unfinished(instances: Sequence[Instance], terms: Terms, store: Store) -> Unfinished:
     """Raises InputError if a result in the store answers another question."""
     of_network, of_property = functools.cache(network_digest), functools.cache(file_digest)  # many share a network
     todo, outdated, failed = [], [], []
@@ -44,10 +45,7 @@ def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Rema
         elif record.verdict is Verdict.ERROR:
             todo.append(instance)
             failed.append(record.key)
-        elif (record.network_sha256, record.property_sha256) != (
-            of_network(instance.network),
-            of_property(instance.prop),
-        ):
+        elif record.digests != (of_network(instance.network), of_property(instance.prop)):
             todo.append(instance)
             outdated.append(record.key)
         elif difference := _difference(record, instance, terms):
@@ -55,7 +53,7 @@ def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Rema
                 f"the folder holds results with {difference}; --fresh starts anew, another --out keeps both",
                 store.folder,
             )
-    return Remainder(tuple(todo), tuple(outdated), tuple(failed))
+    return Unfinished(tuple(todo), tuple(outdated), tuple(failed))
 
 
 def _difference(record: Record, instance: Instance, terms: Terms) -> str | None:

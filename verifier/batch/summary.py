@@ -1,17 +1,50 @@
-"""The table at the end of a batch."""
+"""Results counted and added up, and the table at the end of a batch."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from verifier.batch.judge import Finding, Kind
 from verifier.batch.records import Record
 from verifier.output import text_table
+from verifier.result.result import PHASES
 from verifier.result.verdict import Verdict
 
 MOST = 20
 """Findings of a kind that are listed; contradictions are listed all."""
+
+
+OTHER = "other"
+"""The time of a run outside of its phases: imports, files, waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Some instances of one run, counted."""
+
+    counts: Mapping[Verdict, int]
+    seconds: float
+    par2: float
+    phases: Mapping[str, float]  # `PHASES` and `OTHER`, in seconds
+
+    @property
+    def instances(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def solved(self) -> int:
+        return sum(count for verdict, count in self.counts.items() if verdict.decided)
+
+
+def tally(records: Sequence[Record]) -> Tally:
+    """Counts, and the sums of seconds, PAR-2 and phases."""
+    counts = {verdict: sum(r.verdict is verdict for r in records) for verdict in Verdict}
+    phases = {name: sum(r.phases.get(name, 0.0) for r in records) for name in PHASES}
+    seconds = sum(r.run_time for r in records)
+    phases[OTHER] = max(seconds - sum(phases.values()), 0.0)
+    return Tally(counts, seconds, sum(r.par2 for r in records), phases)
 
 
 def table_lines(records: Sequence[Record]) -> list[str]:
@@ -45,7 +78,6 @@ def last_line(records: Sequence[Record], total: int, findings: Sequence[Finding]
 
 
 def _row(name: str, records: Sequence[Record]) -> list[str]:
-    counts = Counter(record.verdict for record in records)
-    seconds = sum(record.run_time for record in records)
-    par2 = sum(record.par2 for record in records)
-    return [name, str(len(records)), *(str(counts[v]) for v in Verdict), f"{seconds:.1f}", f"{par2:.1f}"]
+    found = tally(records)
+    counts = [str(found.counts[verdict]) for verdict in Verdict]
+    return [name, str(found.instances), *counts, f"{found.seconds:.1f}", f"{found.par2:.1f}"]

@@ -53,7 +53,7 @@ def batch(**options: Any) -> int:
     settings = Common.of(options)
     prepare([options["junit"]])
     from verifier.batch.instances import read_instances, select
-    from verifier.batch.junit import junit
+    from verifier.batch.judge import junit
     from verifier.batch.run import run
     from verifier.batch.store import opened
 
@@ -94,8 +94,8 @@ def _demands(options: dict[str, Any]) -> Demands:
 
 def _plan(options: dict[str, Any], settings: Common, instances: tuple[Instance, ...]) -> Plan:
     from verifier.batch.engine import LocalEngine
+    from verifier.batch.jobs import Terms
     from verifier.batch.process import Launch
-    from verifier.batch.records import Terms
     from verifier.batch.run import Plan
     from verifier.machine import cores_each, memory_each, workers
 

@@ -25,7 +25,7 @@ def report(folders: tuple[str, ...], output: str, title: str, quiet: bool, verbo
     if output != "-":
         check_writable(output)
     from verifier.report.page import page
-    from verifier.report.records import read_runs
+    from verifier.report.summary import read_runs
 
     runs = read_runs(folders)
     text = page(runs, title)

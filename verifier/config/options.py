@@ -7,7 +7,8 @@ the structs of this file.  The structs build what they describe, which imports t
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Literal, Union
+import operator
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -78,7 +79,7 @@ class Sharpen(Options, frozen=True):
     cuts: AscentOptions = AscentOptions(8, 0.2, 0.03)
 
 
-class Search(Options, frozen=True):
+class SearchOptions(Options, frozen=True):
     """Branch and bound."""
 
     # What is split: signs of ReLUs, or the input box; auto: the box where few inputs move, in a race with signs.
@@ -88,7 +89,7 @@ class Search(Options, frozen=True):
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
     cost_ratios: tuple[Step, ...] | None = None
     patience: Count = 0  # domains that a tier bounds before the one above it is tried
-    branching: str = "intercept"
+    branching: str | Options = "intercept"  # a name, or with its options as for a tier
     sharpen: Sharpen = Sharpen()
     tighten: Tighten = Tighten()
     batch: Positive = 256  # domains that are bounded together
@@ -111,7 +112,9 @@ class Search(Options, frozen=True):
         ladder = Ladder(tuple(_built(TIERS, tier) for tier in self.tiers), self.cost_ratios, self.patience)
         every, method = self.tighten.every, HIDDEN.build(self.tighten.method)
         tightening = AfterSplit(method, every) if every else Never()
-        return Policy(ladder, BRANCHERS.build(self.branching), tightening, self.batch, self.fill)
+        rule = self.branching
+        brancher = BRANCHERS.build(rule) if isinstance(rule, str) else _built(BRANCHERS, rule)
+        return Policy(ladder, brancher, tightening, self.batch, self.fill)
 
     def sharpening(self) -> Sharpening | None:
         """How long searches get better bounds of hidden neurons."""
@@ -149,7 +152,7 @@ class Config(Options, frozen=True):
 
     falsify: Falsify = _section("falsify")
     bounding: Bounding = _section("bounding")
-    search: Search = _section("search")
+    search: SearchOptions = _section("search")
     plugins: tuple[str, ...] = ()  # files (.py) or modules that register further methods: docs/extending.md
 
     @classmethod
@@ -158,9 +161,9 @@ class Config(Options, frozen=True):
 
         Raises msgspec.ValidationError for an unknown key or a value of the wrong kind.
         """
-        for plugin in plain.get("plugins", ()):
+        for plugin in msgspec.convert({key: plain[key] for key in plain if key == "plugins"}, cls).plugins:
             load_plugin(plugin)
-        found = msgspec.convert(plain, _derived(cls, complete()))
+        found = msgspec.convert(plain, config_type())
         return cls(found.falsify, found.bounding, found.search, found.plugins)
 
     def resolved(self) -> dict[str, Any]:
@@ -179,6 +182,11 @@ class Config(Options, frozen=True):
 # -- the methods that are registered -------------------------------------------------------------------------
 
 
+def config_type() -> Any:
+    """`Config` with the complete sections: what configurations are checked against."""
+    return _derived(Config, dict(complete()))
+
+
 def complete() -> dict[str, type[Options]]:
     """The sections of a configuration with the names and the options of all methods that are registered now."""
     return _complete(*(registry.names() for registry in (BOUNDERS, HIDDEN, BRANCHERS, ATTACKS, TIERS)))
@@ -189,14 +197,15 @@ def _complete(*names: tuple[str, ...]) -> dict[str, type[Options]]:
     bounders, hidden, branchers, attacks, tiers = names
     sections = {name: BOUNDERS.options(name) for name in bounders if BOUNDERS.options(name) is not Options}
     rigorous = ("none", *BOUNDERS.names(without="reference"))
-    ways, sharpeners, rules = Literal[hidden], Literal[rigorous], Literal[branchers]
+    ways, sharpeners = Literal[hidden], Literal[rigorous]
+    rules = Literal[branchers] | _one(BRANCHERS, branchers)
     quick = [(field.name, field.type, field.default) for field in msgspec.structs.fields(ATTACKS.options("quick"))]
     falsify: Any = msgspec.defstruct("Falsify", quick, bases=(Falsify,), frozen=True)
     tighten = _derived(Tighten, {"method": ways})
     return {
         "falsify": _derived(falsify, {"attacks": _many(ATTACKS, attacks)}),
         "bounding": _derived(Bounding, {"intermediate": ways, "sharpen": sharpeners, **sections}),
-        "search": _derived(Search, {"tiers": _many(TIERS, tiers), "branching": rules, "tighten": tighten}),
+        "search": _derived(SearchOptions, {"tiers": _many(TIERS, tiers), "branching": rules, "tighten": tighten}),
     }
 
 
@@ -214,19 +223,21 @@ def _derived(base: type[Options], kinds: dict[str, Any]) -> Any:
     return msgspec.defstruct(base.__name__, fields, bases=(base,), frozen=True)
 
 
+def _one(registry: Registry[Any], names: tuple[str, ...]) -> Any:
+    """A mapping with the name and the options of any of the methods."""
+    return functools.reduce(operator.or_, (_tagged(registry, name) for name in names))
+
+
 def _many(registry: Registry[Any], names: tuple[str, ...]) -> Any:
-    """A list of methods, each a mapping with its name and its options."""
-    kinds = tuple(_tagged(registry, name) for name in names)
-    return tuple[Union[kinds], ...]  # type: ignore[valid-type]  # noqa: UP007
+    kind = _one(registry, names)
+    return tuple[kind, ...]  # type: ignore[valid-type]
 
 
 @functools.cache
 def _tagged(registry: Registry[Any], name: str) -> Any:
     """The options of a method with its name as `method`."""
     options = registry.options(name)
-    return msgspec.defstruct(
-        options.__name__, [], bases=(options,), frozen=True, tag_field="method", tag=name, forbid_unknown_fields=True
-    )
+    return msgspec.defstruct(f"{registry.kind} {name}", [], bases=(options,), frozen=True, tag_field="method", tag=name)
 
 
 def _default_tier() -> Options:

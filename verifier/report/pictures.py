@@ -5,9 +5,12 @@ The result holds the witness only.  Shape and box come from the files of the ins
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import logging
 import math
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -17,9 +20,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from verifier.batch.records import Record, Witness
 from verifier.errors import InputError
-from verifier.report.png import data_uri
-from verifier.report.records import Record, Witness
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,9 @@ FLAT = {784: (1, 28, 28), 3072: (3, 32, 32)}
 
 NEGATIVE, ZERO, POSITIVE = (0, 114, 178), (255, 255, 255), (213, 94, 0)
 """Colours of a difference of grey values."""
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_COLOUR_TYPES = {1: 0, 3: 2}  # channels -> greyscale or RGB
 
 Image = NDArray[np.float64]
 T = TypeVar("T")
@@ -47,7 +52,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ImageLayout:
     """How a flat input is an image: its axes, and which of them are the channels."""
 
     shape: tuple[int, int, int]
@@ -59,23 +64,23 @@ class Layout:
         return image if self.last else image.transpose(1, 2, 0)
 
 
-def layout(shape: tuple[int, ...]) -> Layout | None:
+def layout(shape: tuple[int, ...]) -> ImageLayout | None:
     """How an input of this shape is an image of one or three channels, or None if it is none."""
     axes = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
     if len(axes) == 3 and axes[0] in (1, 3) and min(axes[1:]) >= SMALLEST:
-        return Layout((axes[0], axes[1], axes[2]))
+        return ImageLayout((axes[0], axes[1], axes[2]))
     if len(axes) == 3 and axes[2] in (1, 3) and min(axes[:2]) >= SMALLEST:
-        return Layout((axes[0], axes[1], axes[2]), last=True)
+        return ImageLayout((axes[0], axes[1], axes[2]), last=True)
     size = math.prod(shape)
     flat = max(shape, default=0) == size  # all axes but one are 1
-    return Layout(FLAT[size]) if flat and size in FLAT else None
+    return ImageLayout(FLAT[size]) if flat and size in FLAT else None
 
 
 class Album:
     """Makes the pictures of records; a network's file is opened once."""
 
     def __init__(self) -> None:
-        self._layout: Callable[[str, str | None], Layout | None] = cache(_layout)
+        self._layout: Callable[[str, str | None], ImageLayout | None] = cache(_layout)
 
     def pictures(self, record: Record) -> list[Picture]:
         """Centre, witness and difference; the witness alone if the property is gone; nothing if it is no image."""
@@ -129,7 +134,7 @@ def _picture(caption: str, values: Image) -> Picture:
     return Picture(caption, data_uri(pixels), pixels.shape[0], pixels.shape[1])
 
 
-def _layout(path: str, digest: str | None) -> Layout | None:
+def _layout(path: str, digest: str | None) -> ImageLayout | None:
     shape = _attempt(lambda: _input_shape(path, digest))
     return None if shape is None else layout(shape)
 
@@ -174,3 +179,22 @@ def _attempt(work: Callable[[], T]) -> T | None:
     except (InputError, OSError) as error:
         log.info("no picture: %s", error)
         return None
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """The file of a picture [height, width, channels], with 1 (grey) or 3 (RGB) channels."""
+    height, width, channels = pixels.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
+    rows = np.ascontiguousarray(pixels).reshape(height, width * channels)
+    filtered = np.hstack([np.zeros((height, 1), np.uint8), rows])  # every row begins with its filter: none
+    body = zlib.compress(filtered.tobytes(), 9)
+    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+
+
+def data_uri(pixels: NDArray[np.uint8]) -> str:
+    """The picture as an address that holds it."""
+    return "data:image/png;base64," + base64.b64encode(png(pixels)).decode("ascii")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
