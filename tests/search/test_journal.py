@@ -28,7 +28,7 @@ from search.events import Kept, Lives, tree
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.certified import Certified
 from verifier.clock import Clock
@@ -188,7 +188,7 @@ def test_what_happens_abroad_is_kept_at_home_and_only_once() -> None:
 
 # ---------------------------------------------------------------- laws of whole runs
 
-LOOSE = RootBounds(Intermediate.INTERVAL)
+LOOSE = RootBounds(None)
 SHARP = Certified(AlphaCrown(Ascent(10, Steps(0.1, 0.02))))
 SMALL = InputOptions(batch=4, least_children=2)
 HURRIED = InputOptions(few_kinks=99, patience=0)

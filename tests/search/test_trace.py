@@ -14,7 +14,7 @@ from search.cases import GAP, decide, hard, ignore, narrow, nobody, random_case,
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.certified import Certified
 from verifier.clock import Clock
@@ -151,9 +151,7 @@ def test_what_is_superseded_has_a_second_line(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Sharpener, "ready", ready)
     sharpening = Sharpening(Certified(AlphaCrown(Ascent(10, Steps(0.1, 0.02)))))
-    search = ProblemSearch(
-        narrow(4), intermediate=RootBounds(Intermediate.INTERVAL), sharpening=sharpening, splitting=Splitting.RELUS
-    )
+    search = ProblemSearch(narrow(4), intermediate=RootBounds(None), sharpening=sharpening, splitting=Splitting.RELUS)
     lines, outcome = lines_of(tmp_path / "t.jsonl", search, rows=())
     again = [line for k, line in enumerate(lines) if line["id"] in {other["id"] for other in lines[:k]}]
     assert again
