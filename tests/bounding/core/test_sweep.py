@@ -1,4 +1,4 @@
-"""One walk for all: by faces, multipliers or prices, at full width or by index, the value is one, and below all points."""
+"""One walk for all: by faces, multipliers or prices, at full width or by index, the value is the same, and valid."""
 
 from __future__ import annotations
 
