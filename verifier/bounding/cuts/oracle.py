@@ -43,7 +43,7 @@ class Oracle:
         found = []
         for layer, kinks in zip(sweep.net.layers, sweep.kinks, strict=False):
             geometry: RowGeometry | SharedGeometry | None = None
-            if len(kinks.index):
+            if kinks.count:
                 kind = RowGeometry if masks is Masks.ROWS else SharedGeometry
                 geometry = kind.of(layer, sweep.region, kinks.index)
             found.append(geometry)
@@ -93,7 +93,7 @@ def _group_bits(
 ) -> GroupBits | None:
     layer, kinks = sweep.net.layers[k - 1], sweep.kinks[k - 1]
     x = values[k]
-    if x is None or not len(kinks.index) or reads_only_moved_inputs(layer):
+    if x is None or not kinks.count or reads_only_moved_inputs(layer):
         return None
     form = Form.ROWS if threshold is None else Form.BALANCED if threshold == 0.5 else Form.SHARED
     geometry = form.geometry(sweep.select(rows), k)

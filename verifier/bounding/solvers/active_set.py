@@ -131,7 +131,7 @@ class ActiveSet(Bounder):
         known = [geometry for geometry in oracle.geometries if geometry is not None]
         old = [masks.bytes_each for group in inherited for masks in group if masks is not None]
         new = max(0, self.additions.most - len(inherited))
-        kinks, size = sum(len(kinks.index) for kinks in sweep.kinks), sweep.region.lower.element_size()
+        kinks, size = sum(kinks.count for kinks in sweep.kinks), sweep.region.lower.element_size()
         floats = 40 * widest(sweep.net, sweep.layer) + COPIES * (new + len(inherited)) * kinks
         passes = [geometry.pass_bytes for geometry in known] + [3 * size * entries for entries in old]
         return size * floats + new * sum(g.cut_bytes for g in known) + sum(old) + max(passes, default=0)

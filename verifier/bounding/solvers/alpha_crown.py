@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -83,11 +84,11 @@ class SlopeDual(FaceDual):
 
     split_scale: float = 0.5
 
-    @property
+    @cached_property
     def kinks(self) -> int:
-        return sum(len(kinks.index) for kinks in self.sweep.kinks)
+        return sum(kinks.count for kinks in self.sweep.kinks)
 
-    @property
+    @cached_property
     def has_splits(self) -> bool:
         return any(kinks.sign is not None for kinks in self.sweep.kinks)
 
@@ -105,7 +106,7 @@ class SlopeDual(FaceDual):
 
     def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
         """The groups' parts of the variables; neurons that are stable in a region have no choice there."""
-        sizes = [len(kinks.index) for kinks in self.sweep.kinks]
+        sizes = [kinks.count for kinks in self.sweep.kinks]
         parts = point[..., : self.kinks].split(sizes, dim=-1)
         slopes = [kinks.faces(part) for kinks, part in zip(self.sweep.kinks, parts, strict=True)]
         if not self.has_splits:

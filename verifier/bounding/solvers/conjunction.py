@@ -42,6 +42,13 @@ class Conjunction(State):
         inputs = None if self.B is None else weights @ self.B
         return Objective(layer, weights @ self.A, inputs, -(weights @ self.c.unsqueeze(-1)).squeeze(-1))
 
+    def objective(self, sweep: Sweep, weights: Float[Tensor, "D S m"]) -> Objective:
+        """The same with what rounding has cost it, for the regions of a sweep."""
+        combined = self.combined(sweep.layer, weights)
+        if sweep.slacks is None:
+            return combined
+        return replace(combined, error=self.rounding(weights, sweep.region, sweep.slacks[-1]))
+
     def values(self, y: Float[Tensor, "D S n_y"], x0: Float[Tensor, "D S n0"]) -> Float[Tensor, "D S m"]:
         """Every row at a point; padding gives zero."""
         g = y @ self.A.transpose(1, 2) - self.c.unsqueeze(1)
@@ -108,15 +115,10 @@ class ConjunctionDual(Dual[SlopePoint]):
         return point
 
     def _at(self, point: Float[Tensor, "D 1 V"]) -> FaceDual:
-        objective = self.rows.combined(self.slopes.sweep.layer, point[..., self.plain :])
-        return replace(self.slopes, objective=objective)
+        return replace(self.slopes, objective=self.rows.objective(self.slopes.sweep, point[..., self.plain :]))
 
     def evaluate(self, point: Float[Tensor, "D 1 V"]) -> SlopePoint:
-        at, sweep = self._at(point).evaluate(point[..., : self.plain]), self.slopes.sweep
-        if sweep.slacks is None:
-            return at
-        error = self.rows.rounding(point[..., self.plain :], sweep.region, sweep.slacks[-1])
-        return replace(at, lower=at.lower - error)
+        return self._at(point).evaluate(point[..., : self.plain])
 
     def supergradient(
         self, point: Float[Tensor, "D 1 V"], at: SlopePoint, seen: Average | None = None
@@ -134,7 +136,8 @@ class ConjunctionDual(Dual[SlopePoint]):
     def project(self, point: Float[Tensor, "D 1 V"]) -> None:
         self.slopes.project(point[..., : self.plain])
         weights = point[..., self.plain :]
-        weights.copy_(onto_simplex(weights, self.rows.present.unsqueeze(1)))
+        if weights.shape[-1] > 1:  # the weight of a single row never moves
+            weights.copy_(onto_simplex(weights, self.rows.present.unsqueeze(1)))
 
     def step_scale(self) -> Float[Tensor, " V"]:
         scale = self.rows.c.new_ones(self.plain + self.rows.c.shape[1])

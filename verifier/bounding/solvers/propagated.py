@@ -114,7 +114,7 @@ class Propagated(Bounder):
     def bytes_each(self, sweep: Sweep) -> int:
         """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""
         size, wide = sweep.region.lower.element_size(), widest(sweep.net, sweep.layer)
-        kinks = [len(kinks.index) for kinks in sweep.kinks]
+        kinks = [kinks.count for kinks in sweep.kinks]
         cuts = self.rounds * len(self.thresholds)
         exact = 4 * max(kinks, default=0) * wide * (None in self.thresholds)  # one entry per weight
         return size * (24 * wide + cuts * (4 * wide + 16 * sum(kinks)) + exact)

@@ -74,7 +74,7 @@ class PropagatedDual(FaceDual):
                 common = None if bits is None else geometry(k, bits.form)
                 if bits is not None and common is not None:
                     cuts[k].append(bits.cut(common))
-                    blocks.append(Block(c, k, len(sweep.kinks[k].index)))
+                    blocks.append(Block(c, k, sweep.kinks[k].count))
         faces: list[CutFaces | None] = []
         for k, (found, kinks) in enumerate(zip(cuts, sweep.kinks, strict=True)):
             slack = None if sweep.slacks is None else sweep.slacks[k]

@@ -84,7 +84,7 @@ def _cap(start: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
 def row_geometries(sweep: Sweep) -> tuple[RowGeometry | None, ...]:
     """The weights of the kinks of all groups, one by one."""
     pairs = zip(sweep.net.layers, sweep.kinks, strict=False)
-    return tuple(RowGeometry.of(layer, sweep.region, k.index) if len(k.index) else None for layer, k in pairs)
+    return tuple(RowGeometry.of(layer, sweep.region, k.index) if k.count else None for layer, k in pairs)
 
 
 @dataclass(frozen=True, eq=False)
