@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from verifier.bounding.core.base import Bounder
     from verifier.bounding.hidden import GroupBounds
     from verifier.bounding.solvers import active_set
+    from verifier.bounding.solvers.solver import Solver
     from verifier.search import tiers
     from verifier.search.loop import Limits
     from verifier.search.sharpen import Sharpening
@@ -60,7 +61,7 @@ def build_bounder(method: str, options: Bounding) -> Bounder:
     from verifier.bounding.lp import bounder as lp
     from verifier.bounding.relaxation import interval
     from verifier.bounding.solvers import alpha_crown, big_m, crown
-    from verifier.bounding.solvers.certified import Certified
+    from verifier.bounding.solvers.solver import Certified
 
     if method not in METHODS:
         raise InputError(f"there is no method '{method}'; the methods are {', '.join(METHODS)}")
@@ -86,7 +87,7 @@ def build_intermediate(options: Bounding) -> GroupBounds:
     return base if options.sharpen == "none" else Sharpened(base, build_bounder(options.sharpen, options))
 
 
-def _with_masks(method: str, options: Bounding) -> Bounder:
+def _with_masks(method: str, options: Bounding) -> Solver:
     from verifier.bounding.solvers import saddle_point
 
     if method == "active_set":
@@ -102,7 +103,7 @@ def _saddle(options: SaddlePoint | AsSp, initial: ActiveSet) -> tuple[int, int, 
 
 
 def _active_set(options: ActiveSet) -> active_set.ActiveSet:
-    from verifier.bounding.cuts import oracle
+    from verifier.bounding.cuts.masks import Form
     from verifier.bounding.solvers import active_set, big_m
 
     return active_set.ActiveSet(
@@ -110,7 +111,7 @@ def _active_set(options: ActiveSet) -> active_set.ActiveSet:
         _ascent(options.initial),
         active_set.Additions(options.additions.every, options.additions.count, options.additions.most),
         big_m.Start(options.initial.start),
-        oracle.Masks(options.masks),
+        Form(options.masks),
         active_set.OraclePoint(options.point),
         options.threshold,
     )
@@ -120,7 +121,7 @@ def _propagated(options: Propagated) -> Bounder:
     from verifier.bounding.solvers import propagated
 
     first, then = _ascent(options.initial), _ascent(options)
-    return propagated.Propagated(first, then, options.thresholds, options.rounds, options.averaged)
+    return propagated.Propagated.in_rounds(first, then, options.thresholds, options.rounds, options.averaged)
 
 
 def _ascent(options: AlphaCrown | Propagated | BigM | Initial | ActiveSet | PrimalStart) -> Ascent:
@@ -157,14 +158,13 @@ def build_policy(options: Search) -> Policy:
 
 def build_tier(options: Tier) -> tiers.Tier:
     """One rung of the ladder."""
-    from verifier.search import propagated_tier
+    from verifier.search.tiers import propagated_tier, slope_tier
 
     if isinstance(options, SlopeTier):
-        return propagated_tier.Propagated(_climb(options.root), _climb(options))
+        return slope_tier(_climb(options.root), _climb(options))
     if isinstance(options, CutTier):
-        return propagated_tier.Propagated(
-            _climb(options.root), _climb(options), options.thresholds, _climb(options.scout), options.refresh
-        )
+        first, then, scout = _climb(options.root), _climb(options), _climb(options.scout)
+        return propagated_tier(first, then, options.thresholds, scout, options.refresh)
     return _multipliers(options)
 
 
@@ -178,27 +178,29 @@ def _climb(options: Climb | SlopeTier | CutTier) -> Ascent:
 def _multipliers(options: BigMTier | ActiveSetTier | SaddlePointTier) -> tiers.Tier:
     """A tier of the paper's solvers."""
     from verifier.bounding.solvers import big_m
-    from verifier.search.multiplier_tier import Multipliers
+    from verifier.search.tiers import Tier
 
     if isinstance(options, BigMTier):
-        solver: Bounder = big_m.BigM(_ascent(options), big_m.Start(options.start))
-        return Multipliers("big_m", solver, options.iterations, together=256)
+        solver: Solver = big_m.BigM(_ascent(options), big_m.Start(options.start))
+        return Tier("big_m", solver, solver, options.iterations, together=256)
     if isinstance(options, ActiveSetTier):
-        return Multipliers("active_set", _active_set(options), options.iterations)
-    return Multipliers("saddle_point", _with_masks("saddle_point", Bounding(saddle_point=options)), options.iterations)
+        solver = _active_set(options)
+        return Tier("active_set", solver, solver, options.iterations, together=64)
+    solver = _with_masks("saddle_point", Bounding(saddle_point=options))
+    return Tier("saddle_point", solver, solver, options.iterations, together=64)
 
 
 def build_sharpening(options: Sharpen) -> Sharpening | None:
     """How long searches get better bounds of hidden neurons."""
-    from verifier.bounding.solvers.certified import Certified
     from verifier.bounding.solvers.propagated import Propagated
+    from verifier.bounding.solvers.solver import Certified
     from verifier.search.sharpen import Sharpening
 
     if options.after is None:
         return None
 
     first, then = _climb(options.initial), _climb(options.cuts)
-    bounder = Certified(Propagated(first, then, averaged=max(1, first.iterations // 2)))
+    bounder = Certified(Propagated.in_rounds(first, then, averaged=max(1, first.iterations // 2)))
     return Sharpening(bounder, options.after, options.share)
 
 

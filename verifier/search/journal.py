@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from verifier.bounding.solvers.solver import Proof
 from verifier.search.signs.root import Batch
-from verifier.search.tiers import Evidence
 from verifier.shapes import Bool, Float, Int, Tensor
 
 
@@ -40,5 +40,5 @@ class Journal:
     def bounded(self, found: Bounded) -> None:
         """Domains were bounded; some of them are closed."""
 
-    def closed(self, batch: Batch, evidence: Evidence) -> None:
-        """These domains are closed, by this evidence: the one place where certificates can be written from."""
+    def closed(self, batch: Batch, proof: Proof) -> None:
+        """These domains are closed, by this proof: the one place where certificates can be written from."""

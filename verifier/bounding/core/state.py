@@ -74,6 +74,11 @@ class State:
             return tree_map(lambda t: t.to(where), self)
         return tree_map(lambda t: t.to(where) if t.is_floating_point() else t, self)
 
+    @classmethod
+    def aligned(cls, parts: Sequence[StateT]) -> Sequence[StateT]:
+        """States that are to be put together, made alike."""
+        return parts
+
     def half(self: StateT) -> StateT:
         """In half precision: enough to start from, never a proof."""
         return tree_map(lambda t: halved(t) if t.is_floating_point() else t, self)
@@ -88,4 +93,4 @@ def cat(parts: Sequence[StateT], dim: int = 0) -> StateT:
     """Several batches of regions as one or, with dim 1, several parts of an objective.  Require: at least one."""
     if len(parts) == 1:
         return parts[0]
-    return tree_map(lambda *same: torch.cat(same, dim=dim), *parts, axis=dim)
+    return tree_map(lambda *same: torch.cat(same, dim=dim), *parts[0].aligned(parts), axis=dim)

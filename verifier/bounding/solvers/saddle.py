@@ -9,12 +9,11 @@ themselves are forgotten as soon as they have been added.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
-from verifier.bounding.core.rounding import MARGIN, round_up
 from verifier.bounding.core.state import State, tree_map
 from verifier.bounding.core.sweep import Kinks, Sweep, Total, dot
 from verifier.bounding.cuts.anderson import RowGeometry
@@ -35,8 +34,7 @@ class Prices(State):
     """The multipliers at the kinks of one group, cuts only as far as the Lagrangian sees them.
 
     `total` is the sum of all beta; `spread[i]` the sum of (W.I)^T beta for the i-th term of the group; `constant` what
-    offsets contribute; `g` the coefficient of -z.  All are linear in the multipliers.  `error` bounds how far they are
-    from sums that belong together, on the regions where they were made: see `Saddle.settled`.
+    offsets contribute; `g` the coefficient of -z.  All are linear in the multipliers.
     """
 
     alpha: Float[Tensor, "D S a"]
@@ -44,7 +42,6 @@ class Prices(State):
     spread: tuple[Float[Tensor, "D S _"], ...]
     constant: Float[Tensor, "D S"]
     g: Float[Tensor, "D S a"]
-    error: Float[Tensor, "D S"]
 
     def plus(self, other: Prices) -> Prices:
         return tree_map(torch.add, self, other)
@@ -78,12 +75,6 @@ def _cap(start: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
     return torch.where(start > 0, start, start.amax(dim=-1, keepdim=True) / 100)
 
 
-def row_geometries(sweep: Sweep) -> tuple[RowGeometry | None, ...]:
-    """The weights of the kinks of all groups, one by one."""
-    pairs = zip(sweep.net.layers, sweep.kinks, strict=False)
-    return tuple(RowGeometry.of(layer, sweep.region, k.index) if len(k.index) else None for layer, k in pairs)
-
-
 @dataclass(frozen=True, eq=False)
 class Answer(State):
     """The bound for given prices, the primal minimiser, and the coefficients of the input and of x at the kinks."""
@@ -106,11 +97,6 @@ class Saddle(State):
     splits: tuple[Float[Tensor, "D S _"], ...]
 
     @classmethod
-    def without_cuts(cls, dual: Lagrangian, point: Float[Tensor, "D S V"]) -> Saddle:
-        """For evaluations only: replies need the weights one by one."""
-        return cls.of(dual, point, (None,) * len(dual.sweep.kinks))
-
-    @classmethod
     def of(cls, dual: Lagrangian, point: Float[Tensor, "D S V"], rows: tuple[RowGeometry | None, ...]) -> Saddle:
         return cls(dual, rows, tuple(at.split for at in dual.views(point)))
 
@@ -130,17 +116,12 @@ class Saddle(State):
                     free = beta * kinks.ambiguous
                     parts = [part for _, part in cut.transpose(free)]
                     offset = (free * cut.offset).sum(dim=-1)
-                    none = torch.zeros_like(free), torch.zeros_like(offset)
-                    prices = prices.plus(Prices(none[0], free, tuple(parts), offset, free * cut.zc, none[1]))
+                    prices = prices.plus(Prices(torch.zeros_like(free), free, tuple(parts), offset, free * cut.zc))
             found.append(prices)
         return tuple(found)
 
     def answer(self, prices: Sequence[Prices], blends: int) -> Answer:
-        """Minimise over the boxes, after `blends` roundings of the prices.
-
-        The prices may be those of regions that contain these: then some kinks may have become stable.  Their cuts
-        stay valid, with x = x_hat and z = 1 where a neuron passes, and x = z = 0 where it blocks.
-        """
+        """Minimise over the boxes, after `blends` roundings of the prices."""
         sweep, objective = self.sweep, self.dual.objective
         mu = objective.coefficients.expand(sweep.region.count, -1, -1)
         lam: list[Tensor | None] = [objective.inputs, *[None] * (sweep.layer - 1)]
@@ -172,25 +153,12 @@ class Saddle(State):
         if self.sweep.slacks is not None:
             price = self.sweep.slacks[k - 1][:, kinks.index]
             weight = lam_kinks.abs() + at.alpha + (4 + blends) * at.total
-            total.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price) + at.error
+            total.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price)
         stable = (lam_kinks + at.total) * kinks.upper
         if kinks.sign is not None:
             stable = stable - kinks.sign * self.splits[k - 1]
         mu_kinks = torch.where(kinks.ambiguous, at.alpha, stable)
         return (lam * kinks.passing).index_copy_(-1, kinks.index, mu_kinks), f
-
-    def settled(self, prices: tuple[Prices, ...], blends: int) -> tuple[Prices, ...]:
-        """The prices with what `blends` roundings may have cost them in `error`.
-
-        Smaller regions have smaller slacks, but roundings have happened with the numbers of these.
-        """
-        if self.sweep.slacks is None:
-            return prices
-        found = []
-        for at, kinks, slack in zip(prices, self.sweep.kinks, self.sweep.slacks, strict=False):
-            cost = dot((4 + blends) * at.total, slack[:, kinks.index])
-            found.append(replace(at, error=round_up(at.error + cost, MARGIN)))
-        return tuple(found)
 
     def complete(self, primal: Primal) -> tuple[list[Tensor], list[Tensor]]:
         """x[j] of all sources, passing neurons computed from the others, and x_hat at the kinks."""
@@ -242,7 +210,6 @@ def big_m_prices(layer: Affine, kinks: Kinks, at: Multipliers) -> Prices:
         tuple(term.transpose(full) for _, term in layer.terms),
         constant,
         beta0 * kinks.u_hat + beta1 * kinks.l_hat,
-        torch.zeros_like(constant),
     )
 
 
@@ -252,4 +219,4 @@ def _cut_prices(rows: RowGeometry, mask: Tensor, beta: Float[Tensor, "D S a"]) -
     zc = rows.bias + kept + (~mask * rows.w_u).sum(dim=-1)
     spread = [part for _, part in rows.spread(mask * rows.weights * beta.unsqueeze(-1))]
     constant = (beta * kept).sum(dim=-1)
-    return Prices(torch.zeros_like(beta), beta, tuple(spread), constant, beta * zc, torch.zeros_like(constant))
+    return Prices(torch.zeros_like(beta), beta, tuple(spread), constant, beta * zc)

@@ -10,7 +10,7 @@ from verifier.bounding.core.base import Region, widest
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.rounding import layer_slack
 from verifier.bounding.relaxation.zonotope import Form, Zonotopes, propagate
-from verifier.bounding.solvers.conjunction import Conjunction
+from verifier.bounding.rows import Conjunction
 from verifier.branching.input_split import axis_gains
 from verifier.network.network import Network
 from verifier.search.boxes.boxes import BoxDomains

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from verifier.bounding.core.ascent import Adam
-from verifier.bounding.solvers.conjunction import Conjunction, onto_simplex
+from verifier.bounding.rows import Conjunction, onto_simplex
 from verifier.network.network import Network
 from verifier.shapes import Bool, Float, Int, Tensor
 

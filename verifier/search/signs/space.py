@@ -13,6 +13,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes, crossed
+from verifier.bounding.solvers.solver import Proof
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.clock import Stopwatch
@@ -26,7 +27,7 @@ from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.split import split
 from verifier.search.signs.tighten import Never, Tightening
 from verifier.search.stratify import smoothed
-from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed, Evidence
+from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 HALF_MOST = 60000.0
@@ -70,7 +71,7 @@ class Closing:
     """Which domains of a batch are closed, and by what."""
 
     rows: Bool[Tensor, " D"]
-    proofs: list[tuple[Batch, Evidence]]
+    proofs: list[tuple[Batch, Proof]]
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class SignSpace(Space[SignDomains]):
         parts = []
         for tier in domains.tier.unique().tolist():
             some = domains.select(domains.tier == tier)
-            variables = self.schedule.transplanted(tier, some.variables.float(), before.schedule, kept)
+            variables = self.schedule.adopt(tier, some.variables.float(), before.schedule, kept)
             if variables is None:
                 return None
             parts.append(_replanted(some, variables.half(), places))
@@ -223,17 +224,17 @@ class SignSpace(Space[SignDomains]):
         Where float32 was too optimistic, later ascents get a margin for it; else they would stop too early for ever.
         """
         low, high = batch.cut()
-        closed, proofs = crossed(low, high).any(dim=1), list[tuple[Batch, Evidence]]()
+        closed, proofs = crossed(low, high).any(dim=1), list[tuple[Batch, Proof]]()
         if bool(closed.any()):
             proofs.append((batch.select(closed), Crossed()))
         # What overflowed in float32 need not do so in float64.
         candidates = torch.nonzero(~closed & ~(found.lower <= 0)).flatten()
         for rows in candidates.split(CLOSE_TOGETHER) if len(candidates) else ():
-            some, evidence = batch.select(rows), found.evidence.select(rows)
-            proved = evidence.lower(some)
+            some, proof = batch.select(rows), found.proof.select(rows)
+            proved = proof.lower(some.task(torch.float64))[:, 0]
             done = closes(proved)
             closed[rows] = done
-            proofs.append((some.select(done), evidence.select(done)))
+            proofs.append((some.select(done), proof.select(done)))
             excess = torch.where(done, 0.0, found.lower[rows] - proved).nan_to_num(0.0, 0.0, 0.0)
             self.margin = max(self.margin, 2 * float(excess.max()))
         return Closing(closed, proofs)
@@ -303,7 +304,8 @@ class SignSpace(Space[SignDomains]):
             leaf = solve_leaf(single, self.until)
             decided = replace(decided, solved=decided.solved + 1)
             if leaf.closed:
-                self.journal.closed(single, leaf.evidence())
+                assert leaf.proof is not None
+                self.journal.closed(single, leaf.proof)
                 continue
             if leaf.x0 is not None:
                 number = self.root.numbers[leaves.clause[i : i + 1]].cpu()
