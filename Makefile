@@ -6,6 +6,7 @@
 # make regression  the verdicts of all bundled properties
 # make benchmarks FAMILY=acasxu TIMEOUT=60  one family: a folder with an instances.csv, or its name below BENCHMARKS
 # make fuzz MINUTES=10 SEED=0  random instances against exact answers; goes on where it stopped (build/fuzz)
+# make docs    the documentation as a site in build/site, every link checked
 # make clean   removes what the other targets made
 #
 # Another interpreter: make PYTHON=python3.12 demo.  Another package index: PIP_ARGS="--index-url ...".
@@ -19,6 +20,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet $(PIP_ARGS)
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.ready-docs
 
 # What `make benchmarks` runs; OUT keeps the results, so the same command goes on after an interruption.
 BENCHMARKS ?= benchmarks
@@ -27,7 +29,7 @@ TIMEOUT ?=
 OUT ?= results/$(notdir $(patsubst %/,%,$(FAMILY)))$(addprefix -,$(TIMEOUT))
 BATCH_ARGS ?=
 
-.PHONY: help install demo test test-all test-everywhere lint format bench regression benchmarks fuzz clean
+.PHONY: help install demo test test-all test-everywhere lint format bench regression benchmarks fuzz docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -93,6 +95,15 @@ benchmarks: $(READY)
 	expected="$$folder/expected.csv"; test -f "$$expected" || expected=; \
 	$(BIN)/python -m verifier batch "$$folder" --out "$(OUT)" $${expected:+--expected "$$expected"} \
 		$(if $(TIMEOUT),--timeout $(TIMEOUT)) $(BATCH_ARGS)
+
+# The tools of the site come when they are asked for first; the constraint keeps torch as it is.
+$(DOCS_READY): $(READY)
+	$(PIP) --constraint $(VENV)/constraints.txt -e ".[docs]"
+	touch $@
+
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.hidden import Intermediate, RootBounds, Sharpened
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
@@ -19,25 +20,14 @@ from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.big_m import BigM
-from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.propagated import Propagated
 from verifier.bounding.solvers.saddle_point import SaddlePoint
-from verifier.config import (
-    METHODS,
-    Bounding,
-    Config,
-    build_bounder,
-    build_intermediate,
-    build_policy,
-    build_sharpening,
-    iteration_overrides,
-    load_config,
-    presets,
-)
-from verifier.config.build import build_tier
-from verifier.config.options import ActiveSetTier, BigMTier, CutTier, SaddlePointTier, SlopeTier
+from verifier.bounding.solvers.solver import Certified
+from verifier.config import Bounding, Config, iteration_overrides, load_config, presets
+from verifier.config.options import complete
 from verifier.errors import ConfigError, InputError
+from verifier.search import TIERS
 
 SECTIONS = ("alpha_crown", "propagated", "big_m", "active_set", "saddle_point", "as_sp", "lp_cuts")
 """Options of methods: they are read where methods are built, so a built method must show them."""
@@ -50,6 +40,11 @@ def options(struct: type[msgspec.Struct], prefix: str = "") -> list[str]:
         nested = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
         names += options(field.type, f"{prefix}{field.name}.") if nested else [f"{prefix}{field.name}"]
     return names
+
+
+def all_options() -> list[str]:
+    """The dotted names of all options of a configuration."""
+    return [name for section, struct in complete().items() for name in options(struct, f"{section}.")]
 
 
 def of_a_method(name: str) -> bool:
@@ -71,29 +66,28 @@ def test_every_preset_loads(root: Path) -> None:
     assert "auto" in names
     assert len(names) == len(list((root / "configs").rglob("*.yaml")))
     for name in names:
-        assert load_config(name).resolved().keys() == {f.name for f in msgspec.structs.fields(Config)}
+        assert load_config(name).resolved().keys() == complete().keys()
 
 
 def test_every_option_is_read_by_somebody(root: Path) -> None:
     read = set()
     for path in (root / "verifier").rglob("*.py"):
-        if path.parent.name != "config" or path.name == "build.py":
-            tree = ast.parse(path.read_text())
-            read |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert [name for name in options(Config) if not of_a_method(name) and name.rsplit(".", 1)[-1] not in read] == []
+        tree = ast.parse(path.read_text())
+        read |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert [name for name in all_options() if not of_a_method(name) and name.rsplit(".", 1)[-1] not in read] == []
 
 
-@pytest.mark.parametrize("name", [name for name in options(Config) if of_a_method(name)])
+@pytest.mark.parametrize("name", [name for name in all_options() if of_a_method(name)])
 def test_every_option_of_a_method_changes_the_method(name: str) -> None:
     plain: Any = Config().resolved()
     for part in name.split("."):
         plain = plain[part]
     changed = load_config("auto", [f"{name}={other(plain)}"])
     method = name.split(".")[1]
-    assert build_bounder(method, changed.bounding) != build_bounder(method, Bounding())
-    for another in METHODS:
+    assert changed.bounding.bounder(method) != Bounding().bounder(method)
+    for another in BOUNDERS.names():
         if another != method:
-            assert build_bounder(another, changed.bounding) == build_bounder(another, Bounding())
+            assert changed.bounding.bounder(another) == Bounding().bounder(another)
 
 
 def test_methods_have_the_defaults_of_their_classes() -> None:
@@ -111,54 +105,51 @@ def test_methods_have_the_defaults_of_their_classes() -> None:
         "lp": PlanetLP(),
         "lp_cuts": CutLP(),
     }
-    assert tuple(expected) == METHODS
+    assert {*expected} == {*BOUNDERS.names()}
     for method, bounder in expected.items():
-        assert build_bounder(method, Bounding()) == bounder
+        assert Bounding().bounder(method) == bounder
 
 
-TIERS = (SlopeTier, CutTier, BigMTier, ActiveSetTier, SaddlePointTier)
-
-
-@pytest.mark.parametrize(("tier", "name"), [(tier, name) for tier in TIERS for name in options(tier)])
-def test_every_option_of_a_tier_changes_the_tier(tier: type[msgspec.Struct], name: str) -> None:
-    plain = msgspec.to_builtins(tier())
+@pytest.mark.parametrize(("tier", "name"), [(t, name) for t in TIERS.names() for name in options(TIERS.options(t))])
+def test_every_option_of_a_tier_changes_the_tier(tier: str, name: str) -> None:
+    plain = {"method": tier, **msgspec.to_builtins(TIERS.options(tier)())}
     *parents, last = name.split(".")
     at = plain
     for parent in parents:
         at = at[parent]
     at[last] = 7 if at[last] is None else other(at[last])
-    changed = load_config("auto", [f"search.tiers=[{json.dumps(plain)}]"]).search.tiers[0]
-    assert build_tier(changed) != build_tier(tier())
+    changed = load_config("auto", [f"search.tiers=[{json.dumps(plain)}]"]).search.policy()
+    assert changed.ladder.tiers[0] != TIERS.build(tier)
 
 
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_builds_its_search(name: str) -> None:
-    policy = build_policy(load_config(name).search)
+    policy = load_config(name).search.policy()
     assert [tier.name for tier in policy.ladder.tiers] == {
         "auto": ["propagated", "propagated_2"],
         "no_cuts": ["alpha_crown"],
     }.get(name) or [part.rstrip("_0123456789") for part in name.removeprefix("paper/").split("+")]
     if name.startswith("paper/"):  # trees must not depend on the machine
         assert policy.ladder.ratios is not None
-        assert build_sharpening(load_config(name).search.sharpen) is None
+        assert load_config(name).search.sharpening() is None
 
 
 def test_the_ratios_must_fit_the_tiers() -> None:
     options = load_config("auto", ["search.cost_ratios=[2, 3]"]).search
     with pytest.raises(ConfigError, match="2 tiers need 1 ratio"):
-        build_policy(options)
+        options.policy()
     with pytest.raises(ConfigError, match="at least one tier"):
-        build_policy(load_config("auto", ["search.tiers=[]"]).search)
+        load_config("auto", ["search.tiers=[]"]).search.policy()
 
 
 def test_the_defaults_are_those_of_the_paper() -> None:
     """Its values for incomplete verification."""
-    found = build_bounder("active_set", Bounding())
+    found = Bounding().bounder("active_set")
     assert isinstance(found, Certified)
     assert found.inner == ActiveSet(
         Ascent(600, Steps(1e-3, 1e-6, linear=True)), Ascent(500, Steps(1e-2, 1e-4, linear=True)), Additions(450, 2, 7)
     )
-    found = build_bounder("saddle_point", Bounding())
+    found = Bounding().bounder("saddle_point")
     assert isinstance(found, Certified)
     assert isinstance(found.inner, SaddlePoint)
     assert (found.inner.iterations, found.inner.offset) == (1000, 10)
@@ -167,18 +158,18 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 
 
 def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
-    with pytest.raises(InputError, match=r"planet.*interval, crown, wong_kolter, alpha_crown, propagated, big_m"):
-        build_bounder("planet", Bounding())
+    with pytest.raises(InputError, match=r"planet.*active_set, alpha_crown, as_sp, big_m, crown, interval"):
+        Bounding().bounder("planet")
 
 
 def test_hidden_neurons_are_bounded_as_the_options_say() -> None:
     for name in ("best", "crown", "interval", "wong_kolter", "paper"):
-        assert build_intermediate(Bounding(intermediate=name)) == RootBounds(Intermediate(name))
+        assert Bounding(intermediate=name).hidden() == RootBounds(Intermediate(name))
     chosen = load_config("auto", ["bounding.sharpen=alpha_crown", "bounding.alpha_crown.iterations=3"]).bounding
     expected = Certified(AlphaCrown(Ascent(3, Steps(0.2, 0.01))))
-    assert build_intermediate(chosen) == Sharpened(RootBounds(Intermediate.BEST), expected)
+    assert chosen.hidden() == Sharpened(RootBounds(Intermediate.BEST), expected)
     for name in ("crown", "wong_kolter", "alpha_crown", "big_m", "active_set"):
-        found = build_intermediate(Bounding(sharpen=name))
+        found = Bounding(sharpen=name).hidden()
         assert isinstance(found, Sharpened)
         assert found.bounder.rigorous
 
@@ -187,10 +178,10 @@ def test_iterations_are_those_of_the_methods_that_have_them() -> None:
     overrides = iteration_overrides(["crown", "big_m", "lp_cuts"], 7)
     config = load_config("auto", overrides).bounding
     assert (config.big_m.iterations, config.lp_cuts.rounds, config.alpha_crown.iterations) == (7, 7, 100)
-    assert {name for name in METHODS if name in SECTIONS} == set(SECTIONS)
+    assert {name for name in BOUNDERS.names() if name in SECTIONS} == set(SECTIONS)
     for name in SECTIONS:
         changed = load_config("auto", iteration_overrides([name], 7)).bounding
-        assert build_bounder(name, changed) != build_bounder(name, Bounding())
+        assert changed.bounder(name) != Bounding().bounder(name)
     with pytest.raises(InputError, match="alpha_crown"):
         iteration_overrides(["crown", "lp"], 7)
 

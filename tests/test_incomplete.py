@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 import verifier
+from verifier.bounding import BOUNDERS
 from verifier.bounding.clauses import ClauseBounder
 from verifier.bounding.core.base import Until, together
 from verifier.bounding.hidden import Intermediate, RootBounds
 from verifier.clock import Clock
-from verifier.config import METHODS, load_config
+from verifier.config import load_config
 from verifier.errors import InputError
 from verifier.incomplete import Curve, Record, survey
 from verifier.loading import from_arrays, from_files
@@ -47,7 +48,7 @@ def files(root: Path) -> Any:
     return paths
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BOUNDERS.names())
 def test_every_method_is_valid_and_none_beats_what_happens(files: Any, method: str) -> None:
     """|x0| + |x1| - |x0 + x1| is at most 2, so 1.9 - y is at least -0.1, and is attained."""
     found = verifier.lower_bounds(*files("toy", "toy_peak"), method=method, config=QUICK, threads=1)
@@ -229,7 +230,7 @@ def linear(weight: float) -> nn.Linear:
     return module
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BOUNDERS.names())
 def test_modules_without_kinks_are_bounded_exactly(method: str) -> None:
     """y = 2 x over [1, 3]: without any ReLU, and through one that passes."""
     for module in (linear(2.0), nn.Sequential(linear(1.0), nn.ReLU(), linear(2.0))):

@@ -17,7 +17,7 @@ from verifier.arguments import Means, shown, whole_number
 from verifier.bounding.clauses import RowsOfBoxes, boxes_together
 from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, widest
 from verifier.clock import Clock
-from verifier.config import Config, build_bounder, build_intermediate, iteration_overrides, load_config
+from verifier.config import Config, iteration_overrides, load_config
 from verifier.errors import InputError
 from verifier.loading import Source, file_name, loader
 from verifier.machine import out_of_memory
@@ -52,16 +52,18 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
 ) -> LowerBounds:
     """Lower bounds of every row of an instance, by one method and without a search: incomplete verification.
 
-    The instance is given as for `verify`.  `method` is interval, crown, wong_kolter, alpha_crown, big_m, active_set,
-    saddle_point, as_sp, lp or lp_cuts; its options stand in the configuration under `bounding`, and `iterations`
-    replaces the number of its iterations.  (`verifier.bounds` bounds the hidden neurons instead.)
+    The instance is given as for `verify`.  `method` is one of `verifier.bounding.BOUNDERS.names()`; its options stand
+    in the configuration under `bounding`, and `iterations` replaces the number of its iterations.  (`verifier.bounds`
+    bounds the hidden neurons instead.)
 
     Guarantees: see `LowerBounds`.  Raises InputError for input that cannot be used.
     """
     if not isinstance(method, str):
         raise InputError(f"a method is given by its name, not by {shown(method)}")
     count = None if iterations is None else whole_number(iterations, "iterations", 0, MOST_ITERATIONS)
-    resolved = load_config(config, () if count is None else iteration_overrides([method], count))
+    resolved = load_config(config)
+    if count is not None:
+        resolved = load_config(resolved, iteration_overrides([method], count))
     means, load = Means.of(timeout, device, threads, seed), loader(network, prop, (lower, upper), unsafe)
     setting = Setting(file_name(network), file_name(prop), means.timeout, resolved.resolved(), means.seed)
     ledger = Ledger(setting, Clock.begin(means.timeout), phases=PHASES)
@@ -91,7 +93,7 @@ def survey(task: Task, record: Record) -> tuple[LowerBounds, ...]:
 
 def _survey(config: Config, problem: Problem, record: Record, until: Until) -> None:
     """Batches of boxes, and for each batch all methods: they share the bounds of the hidden neurons."""
-    intermediate = build_intermediate(config.bounding)
+    intermediate = config.bounding.hidden()
     boxes = torch.arange(len(problem.lower), device=problem.lower.device)
     for some in boxes.split(boxes_together(problem.network, config.bounding.batch)):
         if until.expired():
@@ -208,7 +210,7 @@ class Record:
     @classmethod
     def of(cls, methods: Sequence[str], config: Config, ledger: Ledger, curves: bool = False) -> Record:
         """Nothing known yet.  Raises InputError for an unknown method."""
-        tracks = [Track(name, build_bounder(name, config.bounding)) for name in methods]
+        tracks = [Track(name, config.bounding.bounder(name)) for name in methods]
         return cls(ledger, tuple(tracks), curves)
 
     def begin(self, problem: Problem) -> None:

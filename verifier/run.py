@@ -19,11 +19,11 @@ from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.hidden import GroupBounds, Intermediate, RootBounds
 from verifier.clock import Clock
-from verifier.config import Config, build_intermediate, build_limits, build_policy, build_sharpening, load_config
+from verifier.config import Config, load_config
 from verifier.defaults import own_defaults
 from verifier.errors import InputError
 from verifier.falsify.base import Falsifier, FirstOf
-from verifier.falsify.pgd import quick, thorough
+from verifier.falsify.pgd import thorough
 from verifier.falsify.target import Target
 from verifier.loading import Instance, Loader, Model, Source, file_name, loader
 from verifier.machine import machine, one_thread, out_of_memory
@@ -225,11 +225,11 @@ def _search(task: Task, problem: Problem, arena: Target, found: ClauseBounds, le
     falsifier = _falsifier(task) if task.config.falsify.enabled else None
     with tracing(task.trace) as journal:
         whole = ProblemSearch(
-            build_policy(options),
-            build_limits(options),
+            options.policy(),
+            options.limits(),
             _intermediate(task),
             falsifier,
-            build_sharpening(options.sharpen),
+            options.sharpening(),
             Splitting(options.splitting),
             journal=journal,
             cores=processes(task, problem),
@@ -256,7 +256,7 @@ def processes(task: Task, problem: Problem) -> int:
 
 
 def _intermediate(task: Task) -> GroupBounds:
-    return build_intermediate(task.config.bounding)
+    return task.config.bounding.hidden()
 
 
 def _attack(task: Task, device: torch.device, ledger: Ledger) -> Result:
@@ -294,8 +294,7 @@ def _refine(task: Task, arena: Target, found: ClauseBounds, clock: Clock) -> Cou
 
 
 def _falsifier(task: Task) -> Falsifier:
-    options = task.config.falsify
-    return quick(task.seed, options.samples, options.restarts, options.steps, options.effort)
+    return task.config.falsify.attack(task.seed)
 
 
 def _bound(task: Task, problem: Problem, ledger: Ledger, needless: Callable[[], bool] | None = None) -> ClauseBounds:

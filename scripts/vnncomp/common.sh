@@ -51,7 +51,7 @@ for name in sys.argv[1:]:
         break
 else:
     try:
-        from verifier.network.convert import load_onnx2torch
+        from verifier.network.lowering.convert import load_onnx2torch
         load_onnx2torch()
         import verifier.incomplete
     except BaseException as error:

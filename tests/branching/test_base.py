@@ -12,20 +12,16 @@ from hypothesis import strategies as st
 
 from verifier.bounding.core.base import Objective, Region
 from verifier.bounding.core.sweep import Sweep
-from verifier.branching.babsr import BaBSR
+from verifier.branching import BRANCHERS
 from verifier.branching.base import Brancher, View
-from verifier.branching.fsb import FilteredSmart
-from verifier.branching.intercept import Intercept
 
-BRANCHERS = {"intercept": Intercept(), "babsr": BaBSR(), "fsb": FilteredSmart()}
-
-pytestmark = pytest.mark.parametrize("brancher", BRANCHERS.values(), ids=BRANCHERS)
+pytestmark = pytest.mark.parametrize("brancher", [BRANCHERS.build(n) for n in BRANCHERS.names()], ids=BRANCHERS.names())
 
 
 @pytest.mark.parametrize("family", networks.FAMILIES)
 @given(seed=st.integers(0, 2**16))
 @settings(max_examples=6)
-def test_ambiguous_kinks_have_scores_and_stable_ones_have_not(family: str, brancher: Brancher, seed: int) -> None:
+def test_ambiguous_kinks_have_scores_and_stable_ones_have_not(family: str, brancher: Brancher[View], seed: int) -> None:
     view = random_view(family, seed)
     found, open_ = brancher.scores(view), ambiguous(view)
     assert found.shape == open_.shape
@@ -34,7 +30,7 @@ def test_ambiguous_kinks_have_scores_and_stable_ones_have_not(family: str, branc
 
 
 @pytest.mark.parametrize("family", networks.FAMILIES)
-def test_a_batch_is_scored_like_its_members(family: str, brancher: Brancher) -> None:
+def test_a_batch_is_scored_like_its_members(family: str, brancher: Brancher[View]) -> None:
     view = random_view(family, 4)
     together = brancher.scores(view)
     for k in range(3):
@@ -43,7 +39,7 @@ def test_a_batch_is_scored_like_its_members(family: str, brancher: Brancher) -> 
         torch.testing.assert_close(brancher.scores(alone)[0], together[k], rtol=1e-9, atol=1e-12)
 
 
-def test_a_group_that_nobody_reads_can_still_be_scored(brancher: Brancher) -> None:
+def test_a_group_that_nobody_reads_can_still_be_scored(brancher: Brancher[View]) -> None:
     """The output takes the input only; both neurons of the hidden layer are ambiguous."""
     hidden = instances.layer("hidden", 0, [[1.0], [-1.0]], [0.0, 0.5])
     net = networks.Network((1,), (hidden,), instances.layer("out", 0, [[1.0]], [0.0]))

@@ -7,7 +7,7 @@ import torch
 from falsify.instances import layer
 
 from verifier.bounding.relaxation.zonotope import propagate
-from verifier.branching.input_split import PLANE_SHARE, axis_gains
+from verifier.branching.input_split import BoxView, InputSplit
 from verifier.network.network import Network
 
 BOX = torch.tensor([[-1.0, -1.0]], dtype=torch.float64), torch.tensor([[1.0, 1.0]], dtype=torch.float64)
@@ -15,7 +15,7 @@ BOX = torch.tensor([[-1.0, -1.0]], dtype=torch.float64), torch.tensor([[1.0, 1.0
 
 def gains(net: Network, coefficients: list[list[float]], variation: tuple[float, float] = (0.0, 0.0)) -> list[float]:
     lam = [torch.tensor([values], dtype=torch.float64) for values in coefficients]
-    found = axis_gains(propagate(net, *BOX), lam, torch.tensor([variation], dtype=torch.float64))
+    found = InputSplit().scores(BoxView(propagate(net, *BOX), lam, torch.tensor([variation], dtype=torch.float64)))
     return list(found[0].tolist())
 
 
@@ -33,7 +33,8 @@ def test_the_lower_face_counts_half() -> None:
 
 
 def test_the_plane_adds_its_own_variation() -> None:
-    assert gains(one_group([[2.0, 0.0]]), [[0.0]], (0.0, 4.0)) == pytest.approx([0.0, 4.0 * PLANE_SHARE])
+    expected = [0.0, 4.0 * InputSplit().plane_share]
+    assert gains(one_group([[2.0, 0.0]]), [[0.0]], (0.0, 4.0)) == pytest.approx(expected)
 
 
 def test_later_neurons_charge_earlier_ones() -> None:
@@ -50,5 +51,6 @@ def test_later_neurons_charge_earlier_ones() -> None:
 def test_stable_neurons_and_unread_groups_charge_nobody() -> None:
     net = Network((2,), (layer("g", 0, [[1.0, 0.0]], [5.0]),), layer("out", 1, [[1.0]], [0.0]))
     assert gains(net, [[-1.0]]) == [0.0, 0.0]
-    found = axis_gains(propagate(one_group([[1.0, 1.0]]), *BOX), [None], torch.zeros(1, 2, dtype=torch.float64))
+    nothing = torch.zeros(1, 2, dtype=torch.float64)
+    found = InputSplit().scores(BoxView(propagate(one_group([[1.0, 1.0]]), *BOX), [None], nothing))
     assert found.tolist() == [[0.0, 0.0]]

@@ -90,7 +90,7 @@ def test_attacks_work_on_rows_of_any_size(size: Fraction) -> None:
     """x_0 >= 0.9 x_1 + 0.5 on the unit square: the falsifier sees a row of ordinary numbers."""
     row = instances.row({0: -size, 1: size * Fraction(9, 10)}, -size / 2)
     problem = instances.problem(instances.identity(2), instances.boxes([[0, 0]], [[1, 1]]), [(0, [row])])
-    witness = quick(0).attack(instances.target(problem), Clock.begin(20))
+    witness = quick().attack(instances.target(problem), Clock.begin(20))
     assert witness is not None
     instances.check(problem, witness, [0, 0], [1, 1])
 
@@ -102,7 +102,7 @@ def test_attacks_survive_what_float32_does_not_hold() -> None:
     for bound, found in ((Fraction(10**300), True), (-Fraction(10**44), True), (-Fraction(10**300), False)):
         row = instances.row({0: -(10**15)}, bound)
         problem = instances.problem(net, instances.boxes([[0]], [[1]]), [(0, [row])])
-        witness = quick(0).attack(instances.target(problem), Clock.begin(20))
+        witness = quick().attack(instances.target(problem), Clock.begin(20))
         assert (witness is not None) is found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from verifier.config import METHODS
+from verifier.bounding import BOUNDERS
 from verifier.errors import InputError
 from verifier.report import curves
 from verifier.report.curves import COLOURS, draw
@@ -49,7 +49,7 @@ def test_figures_of_little_are_figures(tmp_path: Path, found: list[LowerBounds])
 
 
 def test_every_method_has_a_colour_of_its_own() -> None:
-    assert set(METHODS) <= set(COLOURS)
+    assert {*BOUNDERS.names()} <= set(COLOURS)
     assert len(set(COLOURS.values())) == len(COLOURS)
 
 

@@ -23,11 +23,11 @@ from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.property.property import ExactRow
 from verifier.result.counterexample import Counterexample
+from verifier.search import rungs
 from verifier.search.domains import Offer, Outcome, Progress
 from verifier.search.ladder import Ladder
 from verifier.search.loop import Limits, Report, search
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.propagated_tier import Propagated
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignSpace
 
@@ -122,7 +122,7 @@ def random_case(family: str, seed: int, counts: Sequence[int], mixed: bool = Fal
 
 def slopes(first: Ascent, ascent: Ascent) -> Ladder:
     """A single tier."""
-    return Ladder((Propagated(first, ascent),))
+    return Ladder((rungs.slopes(first, ascent),))
 
 
 def decide(

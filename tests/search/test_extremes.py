@@ -13,7 +13,7 @@ from search.cases import ignore
 from verifier.bounding.clauses import ClauseBounder
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
-from verifier.config import build_policy, load_config
+from verifier.config import load_config
 from verifier.property.problem import Problem
 from verifier.search.loop import Limits
 from verifier.search.problem import ProblemSearch, Splitting
@@ -75,7 +75,7 @@ KNOWN = {
 @pytest.mark.parametrize("preset", ["auto", "paper/big_m", "paper/active_set_100"])
 def test_known_instances_are_not_proved(name: str, preset: str) -> None:
     """By the solvers of the presets, where root bounds do not help."""
-    policy = build_policy(load_config(preset).search)
+    policy = load_config(preset).search.policy()
     for sign, bound in around(KNOWN[name], ()):
         assert not unsat(KNOWN[name].problem(sign, bound), Splitting.RELUS, policy, bounded=False)
 

@@ -10,11 +10,11 @@ from search.cases import grow, nobody, root_of
 from search.signs.test_space import hard
 
 from verifier.bounding.core.base import Until
+from verifier.bounding.solvers.solver import Proof
 from verifier.search.journal import Bounded, Journal
 from verifier.search.loop import Limits, search
 from verifier.search.signs.root import Batch
 from verifier.search.signs.space import Policy, SignSpace
-from verifier.search.tiers import Evidence
 
 
 class Heard(Journal):
@@ -23,12 +23,12 @@ class Heard(Journal):
     def __init__(self) -> None:
         super().__init__()
         self.batches: list[Bounded] = []
-        self.proofs: list[tuple[Batch, Evidence]] = []
+        self.proofs: list[tuple[Batch, Proof]] = []
 
     def bounded(self, found: Bounded) -> None:
         self.batches.append(found)
 
-    def closed(self, batch: Batch, evidence: Evidence) -> None:
+    def closed(self, batch: Batch, evidence: Proof) -> None:
         self.proofs.append((batch, evidence))
 
 
@@ -93,7 +93,7 @@ def test_proofs_can_be_repeated(heard: Heard) -> None:
     assert proved == ends
     assert any(not node.closed and number not in parents for number, node in nodes.items())  # some are leaves
     for batch, evidence in heard.proofs:
-        assert bool(evidence.closed(batch).all())
+        assert bool(evidence.closed(batch.task(torch.float64)).all())
 
 
 @pytest.mark.usefixtures("unchecked")

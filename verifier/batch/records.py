@@ -25,14 +25,14 @@ class Job(msgspec.Struct, frozen=True):
     network: str
     prop: str
     timeout: float | None
-    config: Config
+    config: dict[str, Any]  # resolved
     device: str = "auto"
     threads: int = 1
     seed: int = 0
 
     @property
     def setting(self) -> Setting:
-        return Setting(self.network, self.prop, self.timeout, self.config.resolved(), self.seed)
+        return Setting(self.network, self.prop, self.timeout, self.config, self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Terms:
     words: tuple[str, ...] = ()
 
     def job(self, instance: Instance) -> Job:
-        return Job(instance.network, instance.prop, instance.timeout, self.config, self.device, self.threads, self.seed)
+        plain = self.config.resolved()
+        return Job(instance.network, instance.prop, instance.timeout, plain, self.device, self.threads, self.seed)
 
     def command(self, instance: Instance) -> list[str]:
         """The command line that decides this instance alone."""

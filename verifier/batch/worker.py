@@ -101,13 +101,14 @@ def _warm_up() -> Solve:
     from torch import nn
 
     from verifier import loading, run
+    from verifier.config import Config
 
     net = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1))
     run.verify(net, lower=[-1.0], upper=[1.0], unsafe=[([[1.0]], [-100.0])], threads=1)
 
     def solve(job: Job, ledger: Ledger) -> Result:
         load = loading.from_files(job.network, job.prop)
-        return run.decide(run.Task(load, job.config, job.device, job.threads, job.seed), ledger)
+        return run.decide(run.Task(load, Config.of(job.config), job.device, job.threads, job.seed), ledger)
 
     return solve
 

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
+from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import MEMORY, Bounder, Objective, Region, Until, together, unit_objectives, widest
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.relaxation.interval import interval_image
@@ -202,3 +203,28 @@ def _intersect(
     below, above = bound[:, : len(neurons)], -bound[:, len(neurons) :]
     low[:, neurons] = torch.where(below > low[:, neurons], below, low[:, neurons])
     high[:, neurons] = torch.where(above < high[:, neurons], above, high[:, neurons])
+
+
+@HIDDEN.register("best")
+def best() -> GroupBounds:
+    return RootBounds(Intermediate.BEST)
+
+
+@HIDDEN.register("crown")
+def crown() -> GroupBounds:
+    return RootBounds(Intermediate.CROWN)
+
+
+@HIDDEN.register("interval")
+def interval() -> GroupBounds:
+    return RootBounds(Intermediate.INTERVAL)
+
+
+@HIDDEN.register("wong_kolter")
+def wong_kolter() -> GroupBounds:
+    return RootBounds(Intermediate.WONG_KOLTER)
+
+
+@HIDDEN.register("paper")
+def paper() -> GroupBounds:
+    return RootBounds(Intermediate.PAPER)

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 import torch
 
 from verifier.bounding.solvers.crown import Linear, Slope
+from verifier.branching import BRANCHERS
 from verifier.branching.base import Brancher, View
 from verifier.shapes import Float, Tensor
 
 
+@BRANCHERS.register("babsr")
 @dataclass(frozen=True)
-class BaBSR(Brancher):
+class BaBSR(Brancher[View]):
     """`threshold`: scores below it say little, and intercepts break the tie."""
 
     threshold: float = 1e-3

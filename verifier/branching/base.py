@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from verifier.bounding.core.base import Objective
 from verifier.bounding.core.sweep import Sweep, Trace
@@ -24,9 +25,15 @@ class View:
     probe: Callable[[Int[Tensor, "D c"]], Float[Tensor, "D c 2"]]
 
 
-class Brancher(ABC):
-    """Scores the kinks of each domain: the higher, the more splitting it promises."""
+ViewT = TypeVar("ViewT")
+
+
+class Brancher(ABC, Generic[ViewT]):
+    """Scores what each domain can be split at: the higher, the more splitting there promises.
+
+    guarantees: nothing but a good order; any choice keeps a search correct
+    """
 
     @abstractmethod
-    def scores(self, view: View) -> Float[Tensor, "D A"]:
-        """Non-negative for ambiguous kinks, -1 for stable ones; kinks are counted through all groups."""
+    def scores(self, view: ViewT) -> Float[Tensor, "D A"]:
+        """Of a `View`: non-negative for ambiguous kinks, -1 for stable ones; kinks are counted through all groups."""

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 
 import torch
 
+from verifier.branching import BRANCHERS
 from verifier.branching.babsr import estimates
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.shapes import Float, Tensor
 
 
+@BRANCHERS.register("fsb")
 @dataclass(frozen=True)
-class FilteredSmart(Brancher):
+class FilteredSmart(Brancher[View]):
     """`candidates` by each of two scores: BaBSR's, and the intercepts of the optimised dual.
 
     Children of all candidates are bounded as one batch.  A candidate counts by its worse child, then by the other one.

@@ -7,41 +7,51 @@ input directly, an earlier neuron through its own radius, whose contributions ar
 last group to the first therefore attributes the whole gap to the inputs.
 
 requires:   the zonotopes of the boxes, and a backward sweep over the same bounds
-guarantees: nothing but a good order; any choice keeps a search correct
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from verifier.bounding.relaxation.zonotope import Noise, Zonotopes
+from verifier.branching.base import Brancher
 from verifier.shapes import Float, Tensor
 
-PLANE_SHARE = 0.5
-"""Weight of the plane's own variation: halving a box lifts its least value in one of the two halves only."""
+
+@dataclass(frozen=True, eq=False)
+class BoxView:
+    """What the rule sees of a batch of bounded boxes, for one row of each."""
+
+    found: Zonotopes
+    coefficients: Sequence[Float[Tensor, "D _"] | None]  # of x[k] in the sweep
+    variation: Float[Tensor, "D n0"]  # of the plane, over the width of each input
 
 
-def axis_gains(
-    found: Zonotopes, coefficients: Sequence[Float[Tensor, "D _"] | None], variation: Float[Tensor, "D n0"]
-) -> Float[Tensor, "D n0"]:
-    """What each input contributes to the looseness.  `coefficients`: of x[k] in the sweep, for one row per box."""
-    boxes, n0 = variation.shape
-    symbols = max([n0, *(noise.start + noise.neuron.shape[1] for noise in found.noises)])
-    owed = found.output.centre.new_zeros(symbols, boxes)
-    for k in range(len(found.noises), 0, -1):
-        noise, lam = found.noises[k - 1], coefficients[k - 1]
-        places = noise.neuron.shape[1]
-        if not places:
-            continue
-        radius = noise.share.sum(dim=0).clamp(min=torch.finfo(noise.share.dtype).tiny)
-        weight = owed[noise.start : noise.start + places].T / radius
-        if lam is not None:
-            weight = weight + _sensitivity(found, k, noise, lam.to(owed.dtype))
-        weight = torch.where(noise.present, weight, 0.0)
-        owed[: len(noise.share)] += (noise.share * weight).sum(dim=-1)
-    return owed[:n0].T + PLANE_SHARE * variation.to(owed.dtype)
+@dataclass(frozen=True)
+class InputSplit(Brancher[BoxView]):
+    """Scores the inputs by what they contribute to the looseness."""
+
+    plane_share: float = 0.5  # the plane's variation counts less: halving a box lifts its least value in one half only
+
+    def scores(self, view: BoxView) -> Float[Tensor, "D n0"]:
+        found, (boxes, n0) = view.found, view.variation.shape
+        symbols = max([n0, *(noise.start + noise.neuron.shape[1] for noise in found.noises)])
+        owed = found.output.centre.new_zeros(symbols, boxes)
+        for k in range(len(found.noises), 0, -1):
+            noise, lam = found.noises[k - 1], view.coefficients[k - 1]
+            places = noise.neuron.shape[1]
+            if not places:
+                continue
+            radius = noise.share.sum(dim=0).clamp(min=torch.finfo(noise.share.dtype).tiny)
+            weight = owed[noise.start : noise.start + places].T / radius
+            if lam is not None:
+                weight = weight + _sensitivity(found, k, noise, lam.to(owed.dtype))
+            weight = torch.where(noise.present, weight, 0.0)
+            owed[: len(noise.share)] += (noise.share * weight).sum(dim=-1)
+        return owed[:n0].T + self.plane_share * view.variation.to(owed.dtype)
 
 
 def _sensitivity(found: Zonotopes, k: int, noise: Noise, lam: Float[Tensor, "D n"]) -> Float[Tensor, "D a"]:

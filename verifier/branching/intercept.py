@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import torch
 
+from verifier.branching import BRANCHERS
 from verifier.branching.base import Brancher, View
 from verifier.shapes import Float, Tensor
 
 
+@BRANCHERS.register("intercept")
 @dataclass(frozen=True)
-class Intercept(Brancher):
+class Intercept(Brancher[View]):
     """Needs nothing beyond the sweep that gave the bound."""
 
     tie: float = 1e-4

@@ -1,7 +1,8 @@
 """Configurations: YAML in, frozen objects out.
 
 A configuration is a preset (a file of `configs/`) or a YAML file, plus overrides.  What a file leaves out has the
-default that stands in `options`.  An unknown key or a value of the wrong kind is an error that names the key.
+default that stands in `options`, or in the file of a method.  An unknown key or a value of the wrong kind is an error
+that names the key.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import msgspec
 import yaml
 
 from verifier.arguments import path_name
-from verifier.config.options import Config
+from verifier.bounding import BOUNDERS
+from verifier.config.options import Config, complete
 from verifier.errors import ConfigError, InputError
+from verifier.registry import load_plugin
 
 
 def load_config(source: str | PathLike[str] | Config = "auto", overrides: Iterable[str] = ()) -> Config:
@@ -30,11 +33,24 @@ def load_config(source: str | PathLike[str] | Config = "auto", overrides: Iterab
     else:
         path = _locate(path_name(source, "the name of a preset, a YAML file or a Config"))
         plain = _read(path)
-        _check_keys(plain, Config, "", path)
+        _plug_in(plain, path.parent)
+        _check_keys(plain, path)
     for assignment in overrides:
         _override(plain, assignment)
-        _check_keys(plain, Config, "", None)
+        _plug_in(plain, Path())
+        _check_keys(plain, None)
     return _convert(plain, path)
+
+
+def iteration_overrides(methods: Iterable[str], count: int) -> list[str]:
+    """Overrides of the number of (main) iterations, for those of the methods that have one."""
+    counts: dict[str, str] = {}
+    for word in ("rounds", "iterations"):
+        counts |= {name: word for name in BOUNDERS.names() if word in BOUNDERS.options(name).__struct_fields__}
+    overrides = [f"bounding.{name}.{counts[name]}={count}" for name in methods if name in counts]
+    if not overrides:
+        raise InputError(f"only iterative methods take a number of iterations: {', '.join(sorted(counts))}")
+    return overrides
 
 
 def _plain(source: Config) -> dict[Any, Any]:
@@ -116,20 +132,34 @@ def _override(plain: dict[Any, Any], assignment: str) -> None:
     plain[last] = _parse(text, None)
 
 
-def _check_keys(plain: Mapping[Any, Any], struct: type[msgspec.Struct], prefix: str, path: Path | None) -> None:
-    """Raises ConfigError for the first key that the struct does not know."""
-    fields = {f.name: f.type for f in msgspec.structs.fields(struct)}
+def _plug_in(plain: dict[Any, Any], folder: Path) -> None:
+    """Loads the plugins: what they register is known from now on.  Files are looked for from the folder."""
+    names = plain.get("plugins")
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return  # what else it may be is refused later, as any value of the wrong kind
+    plain["plugins"] = [str((folder / name).resolve()) if name.endswith(".py") else name for name in names]
+    for name in plain["plugins"]:
+        load_plugin(name)
+
+
+def _check_keys(plain: Mapping[Any, Any], path: Path | None) -> None:
+    """Raises ConfigError for the first key that there is no option of."""
+    _check_section(plain, {f.name: f.type for f in msgspec.structs.fields(Config)} | complete(), "", path)
+
+
+def _check_section(plain: Mapping[Any, Any], kinds: Mapping[str, Any], prefix: str, path: Path | None) -> None:
     for key, value in plain.items():
-        if key not in fields:
-            raise ConfigError("there is no such option", f"{prefix}{key}", fields, path)
-        kind = fields[key]
+        if key not in kinds:
+            raise ConfigError("there is no such option", f"{prefix}{key}", kinds, path)
+        kind = kinds[key]
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, Mapping):
-            _check_keys(value, kind, f"{prefix}{key}.", path)
+            inner = {f.name: f.type for f in msgspec.structs.fields(kind)}
+            _check_section(value, inner, f"{prefix}{key}.", path)
 
 
 def _convert(plain: dict[Any, Any], path: Path | None) -> Config:
     try:
-        return msgspec.convert(plain, Config)
+        return Config.of(plain)
     except msgspec.ValidationError as error:
         # msgspec writes: Expected `int`, got `str` - at `$.falsify.steps`
         what, _, where = str(error).partition(" - at ")

@@ -1,216 +1,94 @@
-"""All options of a run and their defaults, as frozen structs.  Nothing heavy is imported here."""
+"""All options of a run and their defaults, as frozen structs.  Nothing heavy is imported here.
+
+Methods declare their options in their own files and are known by name from their registries: `complete` puts them into
+the structs of this file.  The structs build what they describe, which imports torch.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import functools
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 import msgspec
-from msgspec import Meta
 
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(ge=0)]
-Effort = Annotated[float, Meta(gt=0)]
-Step = Annotated[float, Meta(gt=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Start = Literal["linear", "zero"]  # the multipliers of the CROWN bound, or the paper's zeros
+from verifier.bounding import BOUNDERS, HIDDEN
+from verifier.branching import BRANCHERS
+from verifier.errors import ConfigError
+from verifier.falsify import ATTACKS
+from verifier.registry import AscentOptions, Count, Options, Positive, Registry, Seconds, Share, Step, load_plugin
+from verifier.search import TIERS
+
+if TYPE_CHECKING:
+    from verifier.bounding.core.base import Bounder
+    from verifier.bounding.hidden import GroupBounds
+    from verifier.falsify.base import Falsifier
+    from verifier.search.loop import Limits
+    from verifier.search.sharpen import Sharpening
+    from verifier.search.signs.space import Policy
 
 
-class Falsify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The search for counterexamples by gradients."""
+class Falsify(Options, frozen=True):
+    """The search for counterexamples.  The options of the attack `quick`, which comes first, are here too."""
 
     enabled: bool = True
-    samples: Count = 1024  # points of each box that are tried first
-    restarts: Positive = 64  # starting points of the descents, per clause
-    steps: Positive = 40  # steps of each descent
-    effort: Effort = 0.15  # the work of one attack, in seconds of a nominal core
     seconds: Seconds = 10.0  # the most that one attack may take
+    attacks: tuple[Options, ...] = ()  # further ones, each with its name as `method`, beside its options
+
+    def attack(self, seed: int) -> Falsifier:
+        """What looks for counterexamples: quick descents, then the further attacks."""
+        from verifier.falsify.base import FirstOf
+
+        first = ATTACKS.build("quick", self, seed)
+        return FirstOf((first, *(_built(ATTACKS, more, seed) for more in self.attacks))) if self.attacks else first
 
 
-class AlphaCrown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Slopes of the propagated Planet dual."""
-
-    iterations: Count = 100
-    first_step: Step = 0.2
-    last_step: Step = 0.01
-
-
-class Propagated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """alpha-CROWN first, then rounds that bend the upper faces by Anderson cuts, one per threshold."""
-
-    iterations: Count = 150  # of each round
-    first_step: Step = 0.05
-    last_step: Step = 0.005
-    initial: AlphaCrown = AlphaCrown()
-    thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
-    rounds: Count = 1
-    averaged: Positive = 40  # forward points at whose mean the masks are found
-
-
-class BigM(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The dual of the Big-M relaxation; the paper's values for incomplete verification."""
-
-    iterations: Count = 850
-    first_step: Step = 1e-2
-    last_step: Step = 1e-4
-    start: Start = "linear"
-
-
-class Initial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The Big-M ascent that comes before masks: as above, but shorter."""
-
-    iterations: Count = 500
-    first_step: Step = 1e-2
-    last_step: Step = 1e-4
-    start: Start = "linear"
-
-
-class Additions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When masks are added to an active set: `count` of them every `every` iterations, up to `most`."""
-
-    every: Positive = 450
-    count: Count = 2
-    most: Count = 7
-
-
-class ActiveSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The dual of the Anderson relaxation with a few masks."""
-
-    iterations: Count = 600
-    first_step: Step = 1e-3
-    last_step: Step = 1e-6
-    initial: Initial = Initial()
-    additions: Additions = Additions()
-    masks: Literal["rows", "shared"] = "rows"  # one bit per weight, or one threshold per group
-    point: Literal["minimiser", "average"] = "minimiser"  # where the oracle is asked
-    threshold: Share = 0.5  # of shared masks
-
-
-class PrimalStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The descent that finds the primal start of Saddle Point."""
-
-    iterations: Count = 100
-    first_step: Step = 1e-2
-    last_step: Step = 1e-5
-
-
-class SaddlePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Frank-Wolfe with all masks, after Big-M; steps 1 / (t + offset)."""
-
-    iterations: Count = 1000
-    offset: Positive = 10
-    initial: Initial = Initial()
-    primal_start: PrimalStart = PrimalStart()
-
-
-class AsSp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Saddle Point after Active Set."""
-
-    iterations: Count = 3000
-    offset: Positive = 10
-    initial: ActiveSet = ActiveSet()
-    primal_start: PrimalStart = PrimalStart()
-
-
-class LpCuts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Linear programs with rounds of cuts that are violated by more than `tolerance`."""
-
-    rounds: Count = 1
-    tolerance: Step = 1e-6
-
-
-class Bounding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lower bounds over relaxations."""
+class Bounding(Options, frozen=True):
+    """Lower bounds over relaxations.  Each method that has options has a section of its name here."""
 
     # How the bounds of the hidden neurons are found; best: of interval and crown, paper: of interval and wong_kolter.
-    intermediate: Literal["best", "crown", "interval", "wong_kolter", "paper"] = "best"
-    # The method that then bounds hidden neurons which are still ambiguous.
-    sharpen: Literal["none", "crown", "wong_kolter", "alpha_crown", "big_m", "active_set"] = "none"
+    intermediate: str = "best"
+    sharpen: str = "none"  # the method that then bounds hidden neurons which are still ambiguous
     batch: Positive = 256  # boxes that are bounded together, at most
-    alpha_crown: AlphaCrown = AlphaCrown()
-    propagated: Propagated = Propagated()
-    big_m: BigM = BigM()
-    active_set: ActiveSet = ActiveSet()
-    saddle_point: SaddlePoint = SaddlePoint()
-    as_sp: AsSp = AsSp()
-    lp_cuts: LpCuts = LpCuts()
+
+    def bounder(self, method: str) -> Bounder:
+        """The method of that name.  Guarantee: in float64 its bounds are rigorous, but for linear programs."""
+        return BOUNDERS.build(method, getattr(self, method, None))
+
+    def hidden(self) -> GroupBounds:
+        """How the hidden neurons get their bounds."""
+        from verifier.bounding.hidden import Sharpened
+
+        base = HIDDEN.build(self.intermediate)
+        return base if self.sharpen == "none" else Sharpened(base, self.bounder(self.sharpen))
 
 
-class Climb(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An ascent: the number of its iterations, and steps that fall geometrically."""
-
-    iterations: Count = 60
-    first_step: Step = 0.2
-    last_step: Step = 0.01
-
-
-class SlopeTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="method", tag="alpha_crown"):
-    """alpha-CROWN in the tree: slopes, split multipliers and row weights go from parent to child."""
-
-    iterations: Positive = 10
-    first_step: Step = 0.1
-    last_step: Step = 0.02
-    root: Climb = Climb()  # on the whole box
-
-
-class CutTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="method", tag="propagated"):
-    """Propagated Anderson cuts in the tree, one per threshold; masks are found at the root and inherited."""
-
-    iterations: Positive = 10
-    first_step: Step = 0.1
-    last_step: Step = 0.02
-    root: Climb = Climb(first_step=0.1, last_step=0.005)
-    scout: Climb = Climb(40, 0.05, 0.02)  # the ascent without cuts whose forward points the oracle is asked at
-    thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
-    # In domains whose depth is a multiple of it, a new mask takes the place of the least used one; null: never.
-    refresh: Positive | None = None
-
-
-class BigMTier(BigM, frozen=True, forbid_unknown_fields=True, tag_field="method", tag="big_m"):
-    """Big-M in the tree, with the paper's values for complete verification."""
-
-    iterations: Count = 180
-
-
-class ActiveSetTier(ActiveSet, frozen=True, forbid_unknown_fields=True, tag_field="method", tag="active_set"):
-    """Active Set in the tree; masks are found anew in every domain, Big-M multipliers are inherited."""
-
-    iterations: Count = 100
-
-
-class SaddlePointTier(SaddlePoint, frozen=True, forbid_unknown_fields=True, tag_field="method", tag="saddle_point"):
-    """Saddle Point in the tree; Big-M multipliers are inherited."""
-
-
-Tier = SlopeTier | CutTier | BigMTier | ActiveSetTier | SaddlePointTier
-
-
-class Tighten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Tighten(Options, frozen=True):
     """Bounds of the groups after a split, computed anew in the children."""
 
     every: Count = 0  # at depths that are a multiple of it; 0: never
-    method: Literal["best", "interval", "crown", "wong_kolter", "paper"] = "best"
+    method: str = "best"
 
 
-class Sharpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Sharpen(Options, frozen=True):
     """Bounds of hidden neurons by propagated cuts, for long searches, which then go on with them."""
 
     after: Seconds | None = 4.0  # of search; null: never
     share: Share = 0.25  # of the time that is left, at most
-    initial: Climb = Climb(8, 0.3, 0.03)  # without cuts
-    cuts: Climb = Climb(8, 0.2, 0.03)
+    initial: AscentOptions = AscentOptions(8, 0.3, 0.03)  # without cuts
+    cuts: AscentOptions = AscentOptions(8, 0.2, 0.03)
 
 
-class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Search(Options, frozen=True):
     """Branch and bound."""
 
     # What is split: signs of ReLUs, or the input box; auto: the box where few inputs move, in a race with signs.
     splitting: Literal["auto", "relus", "inputs"] = "auto"
-    tiers: tuple[Tier, ...] = (CutTier(),)  # from cheap to tight; hard subtrees go up
+    # From cheap to tight, each with its name as `method`, beside its options; hard subtrees go up.
+    tiers: tuple[Options, ...] = msgspec.field(default_factory=lambda: (_default_tier(),))
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
-    cost_ratios: tuple[Effort, ...] | None = None
+    cost_ratios: tuple[Step, ...] | None = None
     patience: Count = 0  # domains that a tier bounds before the one above it is tried
-    branching: Literal["intercept", "babsr", "fsb"] = "intercept"
+    branching: str = "intercept"
     sharpen: Sharpen = Sharpen()
     tighten: Tighten = Tighten()
     batch: Positive = 256  # domains that are bounded together
@@ -219,15 +97,143 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_domains: Positive | None = None  # give up after so many, with the bound so far
     max_batches: Positive | None = None
 
+    def policy(self) -> Policy:
+        """How domains are bounded and split."""
+        from verifier.search.ladder import Ladder
+        from verifier.search.signs.space import Policy
+        from verifier.search.signs.tighten import AfterSplit, Never
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        steps = len(self.tiers) - 1
+        if steps < 0:
+            raise ConfigError("at least one tier is needed", "search.tiers")
+        if self.cost_ratios is not None and len(self.cost_ratios) != steps:
+            raise ConfigError(f"{steps + 1} tiers need {steps} ratio(s)", "search.cost_ratios")
+        ladder = Ladder(tuple(_built(TIERS, tier) for tier in self.tiers), self.cost_ratios, self.patience)
+        every, method = self.tighten.every, HIDDEN.build(self.tighten.method)
+        tightening = AfterSplit(method, every) if every else Never()
+        return Policy(ladder, BRANCHERS.build(self.branching), tightening, self.batch, self.fill)
+
+    def sharpening(self) -> Sharpening | None:
+        """How long searches get better bounds of hidden neurons."""
+        from verifier.bounding.core.ascent import Ascent
+        from verifier.bounding.solvers.propagated import Propagated
+        from verifier.bounding.solvers.solver import Certified
+        from verifier.search.sharpen import Sharpening
+
+        options = self.sharpen
+        if options.after is None:
+            return None
+        first = Ascent.of(options.initial, check_every=5)
+        then = Ascent.of(options.cuts, check_every=5)
+        bounder = Certified(Propagated.in_rounds(first, then, averaged=max(1, first.iterations // 2)))
+        return Sharpening(bounder, options.after, options.share)
+
+    def limits(self) -> Limits:
+        """When a search gives up or turns depth-first."""
+        from verifier.search.loop import Limits
+
+        return Limits(self.memory_mb * 2**20, self.max_domains, self.max_batches)
+
+
+def _section(name: str) -> Any:
+    """A section with the defaults of all methods, made when it is asked for: plugins may add some."""
+
+    def made() -> Any:
+        return complete()[name]()
+
+    return msgspec.field(default_factory=made)
+
+
+class Config(Options, frozen=True):
     """All options of a run."""
 
-    falsify: Falsify = Falsify()
-    bounding: Bounding = Bounding()
-    search: Search = Search()
+    falsify: Falsify = _section("falsify")
+    bounding: Bounding = _section("bounding")
+    search: Search = _section("search")
+    plugins: tuple[str, ...] = ()  # files (.py) or modules that register further methods: docs/extending.md
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Config:
+        """The configuration of plain values; what is left out has its default.
+
+        Raises msgspec.ValidationError for an unknown key or a value of the wrong kind.
+        """
+        for plugin in plain.get("plugins", ()):
+            load_plugin(plugin)
+        found = msgspec.convert(plain, _derived(cls, complete()))
+        return cls(found.falsify, found.bounding, found.search, found.plugins)
 
     def resolved(self) -> dict[str, Any]:
-        """Every option with its value, as plain dictionaries."""
+        """Every option with its value, as plain dictionaries; what only plugins need, if it is used."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
+        if not self.plugins:
+            del plain["plugins"]
+        if not self.falsify.attacks:
+            del plain["falsify"]["attacks"]
         return plain
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Config.of, (self.resolved(),)  # the complete structs have no home that pickle could look them up in
+
+
+# -- the methods that are registered -------------------------------------------------------------------------
+
+
+def complete() -> dict[str, type[Options]]:
+    """The sections of a configuration with the names and the options of all methods that are registered now."""
+    return _complete(*(registry.names() for registry in (BOUNDERS, HIDDEN, BRANCHERS, ATTACKS, TIERS)))
+
+
+@functools.cache
+def _complete(*names: tuple[str, ...]) -> dict[str, type[Options]]:
+    bounders, hidden, branchers, attacks, tiers = names
+    sections = {name: BOUNDERS.options(name) for name in bounders if BOUNDERS.options(name) is not Options}
+    rigorous = ("none", *BOUNDERS.names(without="reference"))
+    ways, sharpeners, rules = Literal[hidden], Literal[rigorous], Literal[branchers]
+    quick = [(field.name, field.type, field.default) for field in msgspec.structs.fields(ATTACKS.options("quick"))]
+    falsify: Any = msgspec.defstruct("Falsify", quick, bases=(Falsify,), frozen=True)
+    tighten = _derived(Tighten, {"method": ways})
+    return {
+        "falsify": _derived(falsify, {"attacks": _many(ATTACKS, attacks)}),
+        "bounding": _derived(Bounding, {"intermediate": ways, "sharpen": sharpeners, **sections}),
+        "search": _derived(Search, {"tiers": _many(TIERS, tiers), "branching": rules, "tighten": tighten}),
+    }
+
+
+def _derived(base: type[Options], kinds: dict[str, Any]) -> Any:
+    """The struct with fields of these kinds: their defaults are those that they had, or the kind's own."""
+    known = {field.name: field for field in msgspec.structs.fields(base)}
+    fields = []
+    for name, kind in kinds.items():
+        if isinstance(kind, type) and issubclass(kind, Options):
+            fields.append((name, kind, kind()))
+        elif known[name].default is not msgspec.NODEFAULT:
+            fields.append((name, kind, known[name].default))
+        else:
+            fields.append((name, kind, msgspec.field(default_factory=known[name].default_factory)))
+    return msgspec.defstruct(base.__name__, fields, bases=(base,), frozen=True)
+
+
+def _many(registry: Registry[Any], names: tuple[str, ...]) -> Any:
+    """A list of methods, each a mapping with its name and its options."""
+    kinds = tuple(_tagged(registry, name) for name in names)
+    return tuple[Union[kinds], ...]  # type: ignore[valid-type]  # noqa: UP007
+
+
+@functools.cache
+def _tagged(registry: Registry[Any], name: str) -> Any:
+    """The options of a method with its name as `method`."""
+    options = registry.options(name)
+    return msgspec.defstruct(
+        options.__name__, [], bases=(options,), frozen=True, tag_field="method", tag=name, forbid_unknown_fields=True
+    )
+
+
+def _default_tier() -> Options:
+    tier: Options = _tagged(TIERS, "propagated")()
+    return tier
+
+
+def _built(registry: Registry[Any], options: Options, *given: object) -> Any:
+    """The method that tagged options belong to."""
+    return registry.build(str(options.__struct_config__.tag), options, *given)

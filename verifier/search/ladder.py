@@ -10,14 +10,15 @@ from torch.nn.functional import pad
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
+from verifier.search.rungs import slopes
 from verifier.search.signs.root import Batch, Root
 from verifier.search.stratify import SLOWEST, hard
-from verifier.search.tiers import Climbed, Kept, Tier, slope_tier
+from verifier.search.tiers import Climbed, Kept, Tier
 from verifier.shapes import Float, Int8, Tensor
 
 
 def _slopes() -> tuple[Tier, ...]:
-    return (slope_tier(Ascent(60, Steps(0.2, 0.01), 5), Ascent(20, Steps(0.1, 0.02), 5)),)
+    return (slopes(Ascent(60, Steps(0.2, 0.01), 5), Ascent(20, Steps(0.1, 0.02), 5)),)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from verifier.bounding.core.base import Bound, Objective, Until
 from verifier.bounding.core.closing import crossed
 from verifier.bounding.core.state import cat
 from verifier.bounding.core.sweep import Sweep, Trace
-from verifier.bounding.cuts.masks import CutMasks, Threshold
+from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.face_dual import FaceSolver
@@ -31,9 +31,6 @@ CLOSE_TOGETHER = 128
 
 POOL_BYTES = 2**28
 """The memory of all masks; beyond it none are found anew."""
-
-SCOUT = Ascent(40, Steps(0.05, 0.02), check_every=5)
-"""On the whole boxes, before each cut."""
 
 WEIGHING = Ascent(30, Steps(0.2, 0.02))
 """How the weights of several rows are found for solvers that do not choose them."""
@@ -98,24 +95,6 @@ class Tier:
 
     def climber(self, root: Root) -> Climber:
         return Climber(self, root)
-
-
-def slope_tier(first: Ascent, ascent: Ascent) -> Tier:
-    """alpha-CROWN: slopes, split multipliers and row weights."""
-    return Tier("alpha_crown", AlphaCrown(first), AlphaCrown(ascent), ascent.iterations)
-
-
-def propagated_tier(
-    first: Ascent,
-    ascent: Ascent,
-    thresholds: tuple[Threshold, ...],
-    scout: Ascent = SCOUT,
-    refresh: int | None = None,
-) -> Tier:
-    """For every threshold also a cut at each kink; its masks are found on the whole boxes and inherited."""
-    name = "propagated" if len(thresholds) == 1 else f"propagated_{len(thresholds)}"
-    on_boxes = Propagated.one_by_one(scout, first, thresholds)
-    return Tier(name, on_boxes, replace(on_boxes, ascent=ascent), ascent.iterations, refresh=refresh)
 
 
 class Climber:
@@ -229,6 +208,7 @@ class Climber:
         if self.weights is not None:
             state = replace(state, weights=self.weights[batch.clause])
         objective = task.weighted(None if self.weights is not None else state.weights)
+        scouted = bound.scouted if isinstance(bound, Solved) else 0
         trace = bound.trace if isinstance(bound, Solved) else None
         assert bound.x0 is not None
         return Climbed(
@@ -240,7 +220,7 @@ class Climber:
             task.sweep,
             objective,
             task.sweep.backward(objective, Linear().choices(task.sweep)) if trace is None else trace,
-            bound.iterations,
+            bound.iterations - scouted,
             masks,
         )
 

@@ -13,7 +13,7 @@ from search.cases import random_case
 
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.relaxation.zonotope import Form, propagate
-from verifier.bounding.solvers.conjunction import Conjunction
+from verifier.bounding.rows import Conjunction
 from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, Effort

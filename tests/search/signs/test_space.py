@@ -15,7 +15,10 @@ from speed import PATIENCE
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
-from verifier.bounding.solvers.conjunction import Conjunction, ConjunctionDual
+from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.alpha_crown import SlopeDual
+from verifier.bounding.solvers.face_dual import ConjunctionDual
+from verifier.bounding.solvers.solver import Task
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.clock import Clock
@@ -47,6 +50,12 @@ def hard(margin: float = 1e-3, rows: int = 3) -> Problem:
     return random_case("residual", 1, (rows,)).problem([margin])
 
 
+def slope_dual(task: Task) -> ConjunctionDual:
+    """Of a clause, without cuts."""
+    assert task.rows is not None
+    return ConjunctionDual(SlopeDual(task.sweep, task.objective), task.rows)
+
+
 def timeless(progress: Progress) -> Progress:
     """The same without the seconds."""
     return replace(progress, counts=replace(progress.counts, seconds=0.0))
@@ -65,7 +74,7 @@ def test_bounding_a_batch_of_domains_equals_bounding_each(family: str) -> None:
 
     def climbed(rows: torch.Tensor) -> torch.Tensor:
         some = batch.select(rows)
-        dual = ConjunctionDual.of(some.sweep(torch.float64), some.rows(torch.float64))
+        dual = slope_dual(some.task(torch.float64))
         return ascent.run(dual, dual.best_start(), Until()).lower
 
     together = climbed(torch.arange(7))
@@ -242,7 +251,7 @@ def optimistic(root: Root, excess: float = 6.2e-5) -> Root:
 def test_a_float32_bound_closes_nothing() -> None:
     root = optimistic(root_of(far("-0.00001")))
     whole = domains_of(root, torch.zeros(1, root.kinks))
-    dual = ConjunctionDual.of(whole.sweep(), whole.rows())
+    dual = slope_dual(whole.task())
     climbed = Ascent(60, Steps(0.2, 0.01)).run(dual, dual.best_start(), Until())
     assert float(climbed.lower) > 1e-5  # more than any threshold in the search
     outcome = grow(root)

@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 
 from verifier.bounding.core.base import Until, Watch
 from verifier.bounding.core.state import State
+from verifier.registry import AscentOptions
 from verifier.shapes import Float, Int, Tensor
 
 LEAVE_BELOW = 0.8
@@ -178,6 +179,11 @@ class Ascent:
     iterations: int
     steps: Steps
     check_every: int = 10  # iterations between looks at the clock and at who is done; a look costs a synchronisation
+
+    @classmethod
+    def of(cls, options: AscentOptions, linear: bool = False, check_every: int = 10) -> Ascent:
+        """As the options say; the steps fall linearly or geometrically."""
+        return cls(options.iterations, Steps(options.first_step, options.last_step, linear), check_every)
 
     def run(
         self,

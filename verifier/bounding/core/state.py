@@ -40,7 +40,7 @@ def tree_map(change: Callable[..., Tensor], first: T, *others: T, axis: int | No
         found = {}
         for f in fields(first):
             same = [getattr(one, f.name) for one in (first, *others)]
-            without = axis is not None and _without(f.metadata.get("axes"), axis, same[0])
+            without = axis is not None and _without(f.metadata.get("axes"), axis, same)
             found[f.name] = same[0] if without else tree_map(change, *same, axis=axis)
         changed = replace(first, **found)
     else:
@@ -51,9 +51,13 @@ def tree_map(change: Callable[..., Tensor], first: T, *others: T, axis: int | No
     return result
 
 
-def _without(axes: str | None, axis: int, value: Any) -> bool:
+def _without(axes: str | None, axis: int, same: Sequence[Any]) -> bool:
     """Whether a field has no such axis."""
-    return axes == "shared" or (axes == "common" and axis == 0 and isinstance(value, Tensor) and len(value) == 1)
+    if axes != "common" or axis != 0 or not any(isinstance(value, Tensor) and len(value) == 1 for value in same):
+        return axes == "shared"
+    if len(same) > 1:
+        raise ValueError("a tensor that may serve all regions, or one, cannot be put together with another one")
+    return True
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,6 +73,8 @@ class Total:
         if objective.constant is not None:
             value += objective.constant
         summed, error = value.abs(), torch.zeros_like(value)
+        if objective.error is not None:
+            error += objective.error
         if objective.inputs is not None:  # may cancel against the layers' part, so it is priced on its own
             size = objective.inputs.abs().expand(region.count, -1, -1)
             error += gamma(MARGIN) * dot(size, source_magnitude(region, 0))

@@ -145,7 +145,7 @@ def find_masks(geometries: Geometries, average: Average, form: Form, threshold: 
 def _middle(kinks: Kinks, x: Float[Tensor, "d S n"], x_hat: Float[Tensor, "d S n"]) -> Float[Tensor, "d S a"]:
     """The z of each kink: the middle of what Big-M leaves for it, x / u_hat <= z <= (x_hat - l_hat - x) / -l_hat.
 
-    The choice changes bounds by less than .001, see docs/bounding.md.
+    The choice changes bounds by less than .001, see docs/measured/bounding.md.
     """
     x, x_hat = x.index_select(-1, kinks.index), x_hat.index_select(-1, kinks.index)
     ends = x / kinks.u_hat + (x_hat - kinks.l_hat - x) / -kinks.l_hat

@@ -17,16 +17,19 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.lp.cuts import RowCut, cut_rows, violated_cuts
 from verifier.bounding.lp.model import Model
 from verifier.bounding.lp.program import Floats
 from verifier.bounding.lp.solver import Solution, Solver
 from verifier.network.network import Network
+from verifier.registry import Count, Options, Step
 
 __all__ = ["CutLP", "PlanetLP", "RowCut", "cutting_planes", "lp_with_cuts"]
 
 
+@BOUNDERS.register("lp", mark="reference")
 @dataclass(frozen=True)
 class PlanetLP(Bounder):
     """The LP over M with z projected out: triangles for ambiguous neurons, boxes, split constraints."""
@@ -154,3 +157,15 @@ def _in_float64(net: Network, region: Region, objective: Objective) -> tuple[Net
         None if objective.constant is None else moved(objective.constant),
     )
     return net.to("cpu", torch.float64), boxes, rows
+
+
+class LpCutsOptions(Options, frozen=True):
+    """Linear programs with rounds of cuts that are violated by more than `tolerance`."""
+
+    rounds: Count = 1
+    tolerance: Step = 1e-6
+
+
+@BOUNDERS.register("lp_cuts", LpCutsOptions, mark="reference")
+def lp_cuts(options: LpCutsOptions) -> Bounder:
+    return CutLP(options.rounds, options.tolerance)

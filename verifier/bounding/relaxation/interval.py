@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.core.closing import settled
 from verifier.bounding.core.rounding import MARGIN, layer_slack
@@ -32,6 +33,7 @@ def interval_image(layer: Affine, region: Region) -> tuple[Float[Tensor, "D n"],
     return torch.where(torch.isfinite(low), low, -torch.inf), torch.where(torch.isfinite(high), high, torch.inf)
 
 
+@BOUNDERS.register("interval")
 @dataclass(frozen=True)
 class Interval(Bounder):
     """Bounds each objective term by term over the interval image of its layer."""

@@ -14,13 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Climb, Steps
-from verifier.bounding.core.base import Bound, Until, widest
+from verifier.bounding.core.base import Bound, Bounder, Until, widest
 from verifier.bounding.cuts.anderson import RowGeometry, SharedGeometry
 from verifier.bounding.cuts.masks import CutMasks, Form, find_masks
+from verifier.bounding.solvers.big_m import BigMOptions
 from verifier.bounding.solvers.lagrangian import Inner, Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, cuts_of, proved
-from verifier.bounding.solvers.solver import Task, Variables
+from verifier.bounding.solvers.solver import Certified, Task, Variables
+from verifier.registry import AscentOptions, Count, Literal, Options, Positive, Share, Step
 
 COPIES = 6
 """Of the multipliers, in an ascent: the point, the best points, Adam's moments, the supergradient."""
@@ -45,6 +48,33 @@ class Additions:
         return present < self.most and t % self.every < self.count
 
 
+class InitialOptions(BigMOptions, frozen=True):
+    """The Big-M ascent that comes before masks, shorter than Big-M alone."""
+
+    iterations: Count = 500
+
+
+class AdditionsOptions(Options, frozen=True):
+    """When masks are added to an active set: `count` of them every `every` iterations, up to `most`."""
+
+    every: Positive = 450
+    count: Count = 2
+    most: Count = 7
+
+
+class ActiveSetOptions(AscentOptions, frozen=True):
+    """The dual of the Anderson relaxation with a few masks."""
+
+    iterations: Count = 600
+    first_step: Step = 1e-3
+    last_step: Step = 1e-6
+    initial: InitialOptions = InitialOptions()
+    additions: AdditionsOptions = AdditionsOptions()
+    masks: Literal["rows", "shared"] = "rows"  # one bit per weight, or one threshold per group
+    point: Literal["minimiser", "average"] = "minimiser"  # where the oracle is asked
+    threshold: Share = 0.5  # of shared masks
+
+
 @dataclass(frozen=True)
 class ActiveSet(MultiplierSolver):
     """Big-M first, then Adam on all multipliers while masks are added.
@@ -61,6 +91,18 @@ class ActiveSet(MultiplierSolver):
     point: OraclePoint = OraclePoint.MINIMISER
     threshold: float = 0.5  # of shared masks
 
+    @classmethod
+    def of(cls, options: ActiveSetOptions) -> ActiveSet:
+        return cls(
+            Ascent.of(options, linear=True),
+            Ascent.of(options.initial, linear=True),
+            Additions(options.additions.every, options.additions.count, options.additions.most),
+            Start(options.initial.start),
+            Form(options.masks),
+            OraclePoint(options.point),
+            options.threshold,
+        )
+
     @property
     def proves(self) -> bool:
         return True
@@ -69,7 +111,7 @@ class ActiveSet(MultiplierSolver):
         return self.begun_at(task, self.start) if parent is None else self.settled(task, parent)
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
-        """Big-M, then masks; whole boxes begin anew, whatever a parent knows."""
+        """Big-M, then masks."""
         state = self.init(task)
         dual = state.dual(task)
         first = self.initial.run(dual, state.start(task, dual), until, watch=self.watch)
@@ -122,3 +164,8 @@ class Growing:
         self._seen = None
         again: Inner = climb.record()
         return again
+
+
+@BOUNDERS.register("active_set", ActiveSetOptions)
+def active_set(options: ActiveSetOptions) -> Bounder:
+    return Certified(ActiveSet.of(options))

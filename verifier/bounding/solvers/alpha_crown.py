@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 
 import torch
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bounder
 from verifier.bounding.core.sweep import Choice, Route
 from verifier.bounding.solvers.face_dual import FaceDual, FaceSolver, FaceVariables, SlopePoint
-from verifier.bounding.solvers.solver import Task
+from verifier.bounding.solvers.solver import Certified, Task
+from verifier.registry import AscentOptions, Count
 from verifier.shapes import Float, Tensor
 
 
@@ -104,3 +107,14 @@ class AlphaCrown(FaceSolver):
 
     def blank(self, point: Float[Tensor, "D S V"]) -> Slopes:
         return Slopes(point)
+
+
+class AlphaCrownOptions(AscentOptions, frozen=True):
+    """Slopes of the propagated Planet dual."""
+
+    iterations: Count = 100
+
+
+@BOUNDERS.register("alpha_crown", AlphaCrownOptions)
+def alpha_crown(options: AlphaCrownOptions) -> Bounder:
+    return Certified(AlphaCrown(Ascent.of(options)))

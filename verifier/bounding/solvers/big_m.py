@@ -12,10 +12,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Averaging, Steps
-from verifier.bounding.core.base import Bound, Until, widest
+from verifier.bounding.core.base import Bound, Bounder, Until, widest
 from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, proved
-from verifier.bounding.solvers.solver import Task, Variables
+from verifier.bounding.solvers.solver import Certified, Task, Variables
+from verifier.registry import AscentOptions, Count, Literal, Step
+
+
+class BigMOptions(AscentOptions, frozen=True):
+    """The dual of the Big-M relaxation; the paper's values for incomplete verification."""
+
+    iterations: Count = 850
+    first_step: Step = 1e-2
+    last_step: Step = 1e-4
+    start: Literal["linear", "zero"] = "linear"  # the multipliers of the CROWN bound, or the paper's zeros
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,10 @@ class BigM(MultiplierSolver):
 
     ascent: Ascent = field(default_factory=lambda: Ascent(180, Steps(1e-2, 1e-4, linear=True)))
     start: Start = Start.LINEAR
+
+    @classmethod
+    def of(cls, options: BigMOptions) -> BigM:
+        return cls(Ascent.of(options, linear=True), Start(options.start))
 
     @property
     def proves(self) -> bool:
@@ -38,3 +53,8 @@ class BigM(MultiplierSolver):
 
     def bytes_each(self, task: Task) -> int:
         return 24 * widest(task.sweep.net, task.sweep.layer) * task.sweep.region.lower.element_size()
+
+
+@BOUNDERS.register("big_m", BigMOptions)
+def big_m(options: BigMOptions) -> Bounder:
+    return Certified(BigM.of(options))

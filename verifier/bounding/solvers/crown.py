@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until, together, widest
 from verifier.bounding.core.sweep import Choice, Kinks, Sweep
 from verifier.network.network import Network
@@ -42,3 +43,13 @@ class Linear(Bounder):
 
     def choices(self, sweep: Sweep) -> tuple[Choice, ...]:
         return tuple(self.slope.choice(kinks) for kinks in sweep.kinks)
+
+
+@BOUNDERS.register("crown")
+def crown() -> Bounder:
+    return Linear(Slope.ADAPTIVE)
+
+
+@BOUNDERS.register("wong_kolter")
+def wong_kolter() -> Bounder:
+    return Linear(Slope.PARALLEL)

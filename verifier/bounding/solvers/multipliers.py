@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from verifier.bounding.core.ascent import Best, Dual
-from verifier.bounding.core.base import Bound
+from verifier.bounding.core.base import Bound, Until
 from verifier.bounding.cuts.masks import CutMasks, Geometries, MaskSet
 from verifier.bounding.solvers.alpha_crown import SlopeDual, Slopes
 from verifier.bounding.solvers.crown import Linear
@@ -81,6 +81,10 @@ class MultiplierSolver(Solver):
 
     def blank(self, point: Float[Tensor, "D S V"]) -> MultiplierVariables:
         return MultiplierVariables(point)
+
+    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
+        """Whole boxes begin anew, whatever a parent knows."""
+        return self.solve(task, self.init(task), until)
 
     def begun_at(self, task: Task, start: Start) -> MultiplierVariables:
         """The multipliers of a start."""

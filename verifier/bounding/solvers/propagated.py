@@ -18,15 +18,17 @@ from typing import NamedTuple
 
 import torch
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Steps
-from verifier.bounding.core.base import Objective, Until, widest
+from verifier.bounding.core.base import Bounder, Objective, Until, widest
 from verifier.bounding.core.sweep import Choice, Route, Sweep
 from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.cuts.faces import CutFaces
 from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, Threshold, find_masks, refreshed
-from verifier.bounding.solvers.alpha_crown import SlopeDual, Slopes
+from verifier.bounding.solvers.alpha_crown import AlphaCrownOptions, SlopeDual, Slopes
 from verifier.bounding.solvers.face_dual import FaceDual, FaceSolver, FaceVariables, SlopePoint
-from verifier.bounding.solvers.solver import Solved, Task, Variables, converted, converts
+from verifier.bounding.solvers.solver import Certified, Solved, Task, Variables, converted, converts
+from verifier.registry import AscentOptions, Count, Positive, Share, Step
 from verifier.shapes import Float, Int, Tensor
 
 
@@ -250,7 +252,7 @@ class Propagated(FaceSolver):
             state = replace(state, masks=CutMasks((*state.masks.cuts, *(cut for mask in new for cut in mask.cuts))))
             state = state.ready(task)
         best = self.solve(task, state, until)
-        return replace(best, iterations=done + best.iterations)
+        return replace(best, iterations=done + best.iterations, scouted=done)
 
     def bytes_each(self, task: Task) -> int:
         """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""
@@ -277,3 +279,21 @@ def renewed(task: Task, state: Shares, average: Average, threshold: Threshold, r
     dual = replace(dual, objective=task.weighted(state.weights))
     uses = dual.uses(state.point, dual.evaluate(state.point))
     return refreshed(state.masks.select(rows), uses[rows], find(task, average, threshold).select(rows))
+
+
+class PropagatedOptions(AscentOptions, frozen=True):
+    """alpha-CROWN first, then rounds that bend the upper faces by Anderson cuts, one per threshold."""
+
+    iterations: Count = 150  # of each round
+    first_step: Step = 0.05
+    last_step: Step = 0.005
+    initial: AlphaCrownOptions = AlphaCrownOptions()
+    thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
+    rounds: Count = 1
+    averaged: Positive = 40  # forward points at whose mean the masks are found
+
+
+@BOUNDERS.register("propagated", PropagatedOptions)
+def propagated(options: PropagatedOptions) -> Bounder:
+    first, then = Ascent.of(options.initial), Ascent.of(options)
+    return Certified(Propagated.in_rounds(first, then, options.thresholds, options.rounds, options.averaged))

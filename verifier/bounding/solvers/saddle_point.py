@@ -11,14 +11,22 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import LEAVE_BELOW, Adam, Ascent, Averaging, Steps
-from verifier.bounding.core.base import Bound, Until, Watch, widest
+from verifier.bounding.core.base import Bound, Bounder, Until, Watch, widest
 from verifier.bounding.core.state import State, tree_map
-from verifier.bounding.solvers.active_set import ActiveSet, Additions
+from verifier.bounding.solvers.active_set import (
+    ActiveSet,
+    ActiveSetOptions,
+    Additions,
+    AdditionsOptions,
+    InitialOptions,
+)
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierSolver
 from verifier.bounding.solvers.saddle import Caps, Prices, Primal, Saddle, blend
-from verifier.bounding.solvers.solver import Task, Variables
+from verifier.bounding.solvers.solver import Certified, Task, Variables
+from verifier.registry import AscentOptions, Count, Options, Positive, Step
 from verifier.shapes import Bool, Float, Tensor
 
 
@@ -96,6 +104,32 @@ def better_of(first: Reached, second: Reached) -> Reached:
     )
 
 
+class PrimalStartOptions(AscentOptions, frozen=True):
+    """The descent that finds the primal start of Saddle Point."""
+
+    iterations: Count = 100
+    first_step: Step = 1e-2
+    last_step: Step = 1e-5
+
+
+class SaddlePointOptions(Options, frozen=True):
+    """Frank-Wolfe with all masks, after Big-M; steps 1 / (t + offset)."""
+
+    iterations: Count = 1000
+    offset: Positive = 10
+    initial: InitialOptions = InitialOptions()
+    primal_start: PrimalStartOptions = PrimalStartOptions()
+
+
+class AsSpOptions(Options, frozen=True):
+    """Saddle Point after Active Set."""
+
+    iterations: Count = 3000
+    offset: Positive = 10
+    initial: ActiveSetOptions = ActiveSetOptions()
+    primal_start: PrimalStartOptions = PrimalStartOptions()
+
+
 @dataclass(frozen=True)
 class SaddlePoint(MultiplierSolver):
     """Frank-Wolfe with step 1 / (t + offset), after an ascent on Big-M (or Active Set) multipliers.
@@ -111,6 +145,14 @@ class SaddlePoint(MultiplierSolver):
     )
     primal_start: Ascent = field(default_factory=lambda: Ascent(100, Steps(1e-2, 1e-5, linear=True)))
     check_every: int = 10
+
+    @classmethod
+    def of(cls, options: SaddlePointOptions | AsSpOptions) -> SaddlePoint:
+        initial = options.initial
+        if isinstance(initial, InitialOptions):
+            initial = ActiveSetOptions(iterations=0, initial=initial, additions=AdditionsOptions(most=0))
+        primal_start = Ascent.of(options.primal_start, linear=True)
+        return cls(options.iterations, options.offset, ActiveSet.of(initial), primal_start)
 
     def watched(self, watch: Watch) -> SaddlePoint:
         return replace(self, watch=watch, initial=self.initial.watched(watch))
@@ -183,3 +225,13 @@ def _boxes(saddle: Saddle, like: Primal) -> tuple[Primal, Primal]:
     tops = tuple(k.u_hat.clamp(min=0).expand_as(x) for k, x in zip(kinks, like.x, strict=True))
     high = Primal(region.upper.unsqueeze(1).expand_as(like.x0), tops, tuple(torch.ones_like(z) for z in like.z))
     return low, high
+
+
+@BOUNDERS.register("saddle_point", SaddlePointOptions)
+def saddle_point(options: SaddlePointOptions) -> Bounder:
+    return Certified(SaddlePoint.of(options))
+
+
+@BOUNDERS.register("as_sp", AsSpOptions)
+def as_sp(options: AsSpOptions) -> Bounder:
+    return Certified(SaddlePoint.of(options))

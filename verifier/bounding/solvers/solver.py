@@ -156,9 +156,10 @@ def converted(task: Task, state: Variables, kind: str) -> Variables:
 
 @dataclass(frozen=True, eq=False)
 class Solved(Bound):
-    """A bound with the sweep that gave it, if there was one: branching looks at its coefficients."""
+    """A bound with the sweep that gave it: branching looks at its coefficients."""
 
     trace: Trace | None = None
+    scouted: int = 0  # of the iterations, those before the last ascent
 
 
 @dataclass(frozen=True)
@@ -192,8 +193,8 @@ class Solver(Bounder):
         """Improve a start.  Guarantee: a valid bound.  `averaging`, if given, collects the primal points on the way."""
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
-        """Bound regions of which little is known: what comes before an ascent, and the ascent."""
-        return self.solve(task, self.init(task, parent), until)
+        """Bound whole boxes: what comes before an ascent, and the ascent.  A parent may be of any kind."""
+        return self.solve(task, self.init(task, None if parent is None else converted(task, parent, self.kind)), until)
 
     @abstractmethod
     def bytes_each(self, task: Task) -> int:

@@ -11,7 +11,7 @@ from verifier.bounding.core.closing import closes
 from verifier.bounding.core.rounding import layer_slack
 from verifier.bounding.relaxation.zonotope import Form, Zonotopes, propagate
 from verifier.bounding.rows import Conjunction
-from verifier.branching.input_split import axis_gains
+from verifier.branching.input_split import BoxView, InputSplit
 from verifier.network.network import Network
 from verifier.search.boxes.boxes import BoxDomains
 from verifier.search.boxes.clip import clipped, hull
@@ -126,7 +126,7 @@ class BoxBounder:
             low,
             high,
             torch.where(slope >= 0, boxes.low, boxes.high),
-            axis_gains(found, lam, slope.abs() * (boxes.high - boxes.low)),
+            InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low))),
             found.ambiguous,
             (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
         )

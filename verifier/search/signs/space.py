@@ -79,7 +79,7 @@ class Policy:
     """How domains are bounded, split and tried."""
 
     ladder: Ladder = field(default_factory=Ladder)
-    brancher: Brancher = field(default_factory=Intercept)
+    brancher: Brancher[View] = field(default_factory=Intercept)
     tightening: Tightening = field(default_factory=Never)
     batch: int = 256  # domains that are bounded together
     fill: int = 64  # with fewer children than this, several levels are split at once
