@@ -101,8 +101,9 @@ $(DOCS_READY): $(READY)
 	$(PIP) --constraint $(VENV)/constraints.txt -e ".[docs]"
 	touch $@
 
+# Not --quiet: that would hide the warnings which --strict turns into errors.
 docs: $(DOCS_READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo build/site/index.html
 
 clean:

@@ -72,8 +72,8 @@ def complaint(code: int, out: str, err: str) -> str | None:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line inside of this process: time limits count from each call, and nobody ends the process."""
-    monkeypatch.setattr("verifier.cli.common.process_start", time.monotonic)
-    monkeypatch.setattr("verifier.cli.conduct.watched", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr("verifier.cli.options.process_start", time.monotonic)
+    monkeypatch.setattr("verifier.result.delivery.Delivery.watch", lambda *_: None)
 
 
 @pytest.mark.usefixtures("here")

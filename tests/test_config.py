@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -24,9 +25,12 @@ from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.propagated import Propagated
 from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.bounding.solvers.solver import Certified
+from verifier.branching.fsb import FilteredSmart
 from verifier.config import Bounding, Config, iteration_overrides, load_config, presets
 from verifier.config.options import complete
 from verifier.errors import ConfigError, InputError
+from verifier.falsify.base import FirstOf
+from verifier.falsify.pgd import quick, thorough
 from verifier.search import TIERS
 
 SECTIONS = ("alpha_crown", "propagated", "big_m", "active_set", "saddle_point", "as_sp", "lp_cuts")
@@ -97,7 +101,7 @@ def test_methods_have_the_defaults_of_their_classes() -> None:
         "crown": Linear(Slope.ADAPTIVE),
         "wong_kolter": Linear(Slope.PARALLEL),
         "alpha_crown": Certified(AlphaCrown()),
-        "propagated": Certified(Propagated()),
+        "propagated": Certified(Propagated.in_rounds()),
         "big_m": Certified(BigM(Ascent(850, steps))),  # the class has the paper's 180 of complete verification
         "active_set": Certified(ActiveSet()),
         "saddle_point": Certified(SaddlePoint()),
@@ -283,3 +287,41 @@ def test_missing_and_unreadable_files_are_errors(tmp_path: Path) -> None:
     for path in (tmp_path / "none.yaml", tmp_path, tmp_path / "binary.yaml"):
         with pytest.raises(InputError, match=str(path)):
             load_config(path)
+
+
+def test_a_listed_attack_comes_after_the_descents() -> None:
+    config = load_config("auto", ["falsify.attacks=[{method: thorough}]"])
+    assert config.falsify.attack(5) == FirstOf((quick(seed=5), thorough(seed=5)))
+    assert config.resolved()["falsify"]["attacks"] == ({"method": "thorough"},)
+    assert load_config(config) == config
+    assert Config().falsify.attack(5) == quick(seed=5)
+    with pytest.raises(ConfigError, match=r"falsify\.attacks\[0\]\.method"):
+        load_config("auto", ["falsify.attacks=[{method: nothing}]"])
+
+
+def test_a_branching_rule_is_a_name_or_has_options() -> None:
+    for rule in ("fsb", "{method: fsb}"):
+        assert load_config("auto", [f"search.branching={rule}"]).search.policy().brancher == FilteredSmart()
+    for rule in ("best", "{method: best}", "{method: fsb, more: 1}", "3"):
+        with pytest.raises(ConfigError, match=r"search\.branching"):
+            load_config("auto", [f"search.branching={rule}"])
+
+
+def test_a_configuration_can_be_pickled_and_is_made_of_plain_values() -> None:
+    config = load_config("auto", ["search.tighten.every=2", "bounding.big_m.iterations=3"])
+    for other in (pickle.loads(pickle.dumps(config)), Config.of(json.loads(json.dumps(config.resolved())))):
+        assert other == config
+    assert Config() == Config.of({})
+
+
+def test_plugins_are_found_from_the_file_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "mine.yaml").write_text("plugins: [empty.py, json]\n")
+    assert load_config(tmp_path / "mine.yaml").plugins == (str(tmp_path / "empty.py"), "json")
+    assert load_config("auto", [f"plugins=[{tmp_path}/empty.py]"]).resolved()["plugins"]
+    assert "plugins" not in load_config("auto", ["plugins=[]"]).resolved()
+    with pytest.raises(InputError, match=r"none\.py: the plugin cannot be loaded"):
+        load_config("auto", [f"plugins=[{tmp_path}/none.py]"])
+    for wrong in ("3", "empty.py", "[1]"):
+        with pytest.raises(ConfigError, match="plugins"):
+            load_config("auto", [f"plugins={wrong}"])

@@ -16,14 +16,14 @@ import pytest
 from rounding import Case, between, decimal, identity, random_case, thresholds
 
 import verifier
-from verifier import run
+from verifier import pipeline
 from verifier.clock import Clock
 from verifier.config import load_config
-from verifier.loading import from_files
+from verifier.loading import GivenFiles
 from verifier.network.models.onnx import load_onnx
 from verifier.property.vnnlib import load_property
-from verifier.result.ledger import Ledger
 from verifier.result.result import Result, Setting
+from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 from verifier.search.domains import Outcome, Progress
 from verifier.search.problem import ProblemSearch
@@ -174,7 +174,7 @@ def test_what_the_attack_beside_the_bounds_kept_is_not_lost(
 ) -> None:
     case, threshold = DOUBTFUL
     monkeypatch.setattr(ProblemSearch, "run", lambda *_: Outcome(None, reason, Progress()))
-    monkeypatch.setattr(run, "_refine", lambda *_: None)
+    monkeypatch.setattr(pipeline.Pipeline, "refine", lambda *_: None)
     for threads in (1, 2):
         result = decided(case.write(tmp_path, threshold), (threads, True, "auto", 0))
         assert (result.verdict, result.arithmetic) == (Verdict.SAT, "run")
@@ -193,20 +193,20 @@ def test_lack_of_memory_does_not_lose_it_either(tmp_path: Path, monkeypatch: pyt
 def test_an_attack_returns_what_the_run_says_and_prefers_what_is_sharp(tmp_path: Path) -> None:
     for threshold, expected in ((DOUBTFUL[1], "run"), (Fraction("-0.09"), "real")):
         files = DOUBTFUL[0].write(tmp_path, threshold)
-        ledger = Ledger(Setting(), Clock.begin(60))
-        result = run.attack(run.Task(from_files(*files), load_config("auto")), ledger)
+        status = Status(Setting(), Clock.begin(60))
+        result = pipeline.attack(pipeline.Task(GivenFiles(*files), load_config("auto")), status)
         assert (result.verdict, result.arithmetic) == (Verdict.SAT, expected)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.TIMEOUT])
 def test_whoever_answers_early_knows_it(verdict: Verdict, tmp_path: Path) -> None:
-    files, ledger = DOUBTFUL[0].write(tmp_path, DOUBTFUL[1]), Ledger(Setting(), Clock.begin(60))
-    run.attack(run.Task(from_files(*files), load_config("auto")), ledger)
-    early = ledger.conclude(verdict, Reason.INTERRUPTED, "the run was interrupted")
+    files, status = DOUBTFUL[0].write(tmp_path, DOUBTFUL[1]), Status(Setting(), Clock.begin(60))
+    pipeline.attack(pipeline.Task(GivenFiles(*files), load_config("auto")), status)
+    early = status.conclude(verdict, Reason.INTERRUPTED, "the run was interrupted")
     assert (early.verdict, early.reason, early.message, early.arithmetic) == (Verdict.SAT, None, None, "run")
-    proved = ledger.conclude(Verdict.UNSAT)
+    proved = status.conclude(Verdict.UNSAT)
     assert proved.rounding_witness is not None
-    assert ledger.fail(RuntimeError("broken")).verdict is Verdict.ERROR
+    assert status.fail(RuntimeError("broken")).verdict is Verdict.ERROR
 
 
 def test_a_point_on_the_border_is_sharp(tmp_path: Path) -> None:

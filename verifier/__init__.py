@@ -12,22 +12,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verifier.incomplete import LowerBounds, lower_bounds
+    from verifier.api import bounds, lower_bounds, verify
+    from verifier.result.lower_bounds import LowerBounds
     from verifier.result.result import Result
     from verifier.result.verdict import Reason, Verdict
-    from verifier.run import bounds, verify
 
 __version__ = "0.1.0"
 __all__ = ["LowerBounds", "Reason", "Result", "Verdict", "bounds", "lower_bounds", "verify"]
 
 _HOMES = {
-    "LowerBounds": "verifier.incomplete",
+    "LowerBounds": "verifier.result.lower_bounds",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
     "Verdict": "verifier.result.verdict",
-    "bounds": "verifier.run",
-    "lower_bounds": "verifier.incomplete",
-    "verify": "verifier.run",
+    "bounds": "verifier.api",
+    "lower_bounds": "verifier.api",
+    "verify": "verifier.api",
 }
 
 

@@ -30,8 +30,8 @@ def main() -> None:
 def _interrupted() -> int:
     """Nothing has been answered yet: whatever stands in the files is older."""
     try:
-        from verifier.cli.files import clear_named
         from verifier.cli.guardian import OUTPUTS, interrupted
+        from verifier.output import clear_named
 
         clear_named(sys.argv[1:], OUTPUTS)
         return interrupted(sys.argv[1:])
@@ -62,7 +62,7 @@ def _complain(text: str) -> None:
 def _guard(argv: list[str]) -> int | None:
     """None in the process that does the work; the exit code in the one that waits for it."""
     from verifier.cli.guardian import guarded
-    from verifier.streams import stand_ins
+    from verifier.output import stand_ins
 
     stand_ins()
     return None if argv[:1] == ["batch"] else guarded(argv)  # a batch has processes of its own for the work

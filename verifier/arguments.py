@@ -6,7 +6,6 @@ import math
 import operator
 import os
 import re
-from dataclasses import dataclass
 from numbers import Real
 from os import PathLike
 from typing import Any
@@ -15,22 +14,6 @@ from verifier.errors import InputError
 
 MOST_THREADS = 4096
 LARGEST_SEED = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a run may use: seconds, a part of the machine, and the seed of its random numbers."""
-
-    timeout: float | None = None
-    device: str = "auto"
-    threads: int | None = None
-    seed: int = 0
-
-    @classmethod
-    def of(cls, timeout: object, device: object, threads: object, seed: object) -> Means:
-        """Takes numbers of Python and NumPy and devices of torch.  Raises InputError for all that makes no sense."""
-        count = None if threads is None else whole_number(threads, "threads", 1, MOST_THREADS)
-        return cls(seconds(timeout), device_name(device), count, whole_number(seed, "seed", 0, LARGEST_SEED))
 
 
 def seconds(timeout: Any, name: str = "timeout") -> float | None:

@@ -11,6 +11,11 @@ from collections.abc import Iterable
 from os import PathLike
 
 
+def one_line(what: object) -> str:
+    """What an error of another library says, in one line of bounded length."""
+    return " ".join(str(what).split())[:300] or type(what).__name__
+
+
 class VerifierError(Exception):
     """Base of all errors of this package."""
 

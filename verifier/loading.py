@@ -3,47 +3,100 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from os import PathLike, fspath
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from verifier.arguments import path_name
-from verifier.defaults import default_dtype
 from verifier.errors import InputError
 from verifier.network.models.module import ModuleModel
 from verifier.network.models.onnx import OnnxModel, load_onnx
+from verifier.precision import default_dtype
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, check_shape, clause_arrays, property_of_arrays
 from verifier.property.property import Property
 from verifier.property.vnnlib import load_property
 
-Model = OnnxModel | ModuleModel
+Original = OnnxModel | ModuleModel
+"""A network as the user has it."""
 Source = str | PathLike[str] | nn.Module
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Instance:
+class Loaded:
     """A network in its original form, and a property."""
 
-    model: Model
+    model: Original
     property: Property
     property_sha256: str | None = None
 
 
-Loader = Callable[[], Instance]
+class Given(ABC):
+    """An instance as it was given; nothing is loaded yet."""
+
+    @abstractmethod
+    def load(self) -> Loaded:
+        """Network and property.  Raises InputError for those that cannot be used."""
+
+    @property
+    def names(self) -> tuple[str | None, str | None]:
+        """The files of network and property, where there are any."""
+        return None, None
 
 
-def loader(
+@dataclass(frozen=True, slots=True)
+class GivenFiles(Given):
+    """An ONNX and a VNN-LIB file."""
+
+    network: str
+    prop: str
+
+    def load(self) -> Loaded:
+        return Loaded(load_onnx(self.network), load_property(self.prop), _digest(Path(self.prop)))
+
+    @property
+    def names(self) -> tuple[str | None, str | None]:
+        return self.network, self.prop
+
+
+@dataclass(frozen=True, eq=False)
+class GivenArrays(Given):
+    """A module or an ONNX file, an input box, and unsafe outputs (see `verify`); None are no clauses at all."""
+
+    network: str | nn.Module
+    lower: Numbers
+    upper: Numbers
+    unsafe: Unsafe | None = None
+    usual: torch.dtype = field(default_factory=torch.get_default_dtype)  # the user's, with which a module is run
+
+    def load(self) -> Loaded:
+        box = box_arrays(self.lower, self.upper)
+        clauses = [] if self.unsafe is None else clause_arrays(self.unsafe)
+        shape = box[0].shape
+        if isinstance(self.network, nn.Module):
+            with default_dtype(self.usual):
+                model: Original = _sampled(self.network, shape)
+        else:
+            model = load_onnx(self.network)
+            check_shape(shape, model.input_shape)
+        return Loaded(model, property_of_arrays(box, clauses, (model.n_in, model.n_out)))
+
+    @property
+    def names(self) -> tuple[str | None, str | None]:
+        return None if isinstance(self.network, nn.Module) else self.network, None
+
+
+def given(
     network: Source,
     prop: str | PathLike[str] | None,
     box: tuple[Numbers | None, Numbers | None],
     unsafe: Unsafe | None,
     needs_unsafe: bool = True,
-) -> Loader:
-    """Files or arrays, whichever is given; raises InputError for both or none, and for what is neither."""
+) -> Given:
+    """Files or arrays, whichever there are; raises InputError for both or none, and for what is neither."""
     lower, upper = box
     if not isinstance(network, nn.Module):
         network = path_name(network, "an ONNX file or a torch module")
@@ -52,39 +105,12 @@ def loader(
             raise InputError("give either a VNN-LIB file, or lower, upper and unsafe, not both")
         if isinstance(network, nn.Module):
             raise InputError("a torch module needs a box and unsafe outputs, not a VNN-LIB file")
-        return from_files(network, path_name(prop, "a VNN-LIB file"))
+        return GivenFiles(network, path_name(prop, "a VNN-LIB file"))
     if lower is None or upper is None or (needs_unsafe and unsafe is None):
         raise InputError(
             f"give either a VNN-LIB file, or lower{', upper and unsafe' if needs_unsafe else ' and upper'}"
         )
-    return from_arrays(network, lower, upper, unsafe)
-
-
-def from_files(network: str | PathLike[str], prop: str | PathLike[str]) -> Loader:
-    """Loads an instance from an ONNX and a VNN-LIB file."""
-
-    def load() -> Instance:
-        return Instance(load_onnx(network), load_property(prop), _digest(Path(prop)))
-
-    return load
-
-
-def from_arrays(network: Source, lower: Numbers, upper: Numbers, unsafe: Unsafe | None) -> Loader:
-    """Takes a module or an ONNX file, an input box, and unsafe outputs (see `verify`); None are no clauses at all."""
-    usual = torch.get_default_dtype()  # the user's, with which a module is to be run
-
-    def load() -> Instance:
-        box, clauses = box_arrays(lower, upper), [] if unsafe is None else clause_arrays(unsafe)
-        shape = box[0].shape
-        if isinstance(network, nn.Module):
-            with default_dtype(usual):
-                model: Model = _sampled(network, shape)
-        else:
-            model = load_onnx(network)
-            check_shape(shape, model.input_shape)
-        return Instance(model, property_of_arrays(box, clauses, (model.n_in, model.n_out)))
-
-    return load
+    return GivenArrays(network, lower, upper, unsafe)
 
 
 def _sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:
@@ -98,11 +124,6 @@ def _sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:
         model = ModuleModel(module, shape)
         _ = model.output_shape
     return model
-
-
-def file_name(source: Source | None) -> str | None:
-    """The path of a network or property as text; None for a module or for nothing."""
-    return None if source is None or isinstance(source, nn.Module) else fspath(source)
 
 
 def _digest(path: Path) -> str:

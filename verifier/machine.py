@@ -1,55 +1,133 @@
-"""The part of the machine that a run uses: device, threads, memory, and how torch computes there."""
+"""The machine that a run computes on: device, cores, memory, time limit, and how torch computes there.
+
+Nothing heavy is imported before a part of the machine is taken.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from verifier.arguments import device_name
-from verifier.defaults import own_defaults
+from verifier.arguments import MOST_THREADS, device_name, seconds, whole_number
+from verifier.clock import Clock
 from verifier.errors import InputError
-from verifier.precision import full_precision
+from verifier.processes import cores, forkable
+
+if TYPE_CHECKING:
+    import torch
+
+CORES_PER_WORKER = 4
+SHARE = 0.9
+"""Of the memory, for all workers of a batch together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a run may use: a device by its name, so many cores (None: all of them), so many seconds (None: any)."""
+
+    device: str = "auto"
+    threads: int | None = None
+    timeout: float | None = None
+
+    @classmethod
+    def of(cls, device: object, threads: object, timeout: object) -> Machine:
+        """Takes numbers of Python and NumPy and devices of torch.  Raises InputError for all that makes no sense."""
+        count = None if threads is None else whole_number(threads, "threads", 1, MOST_THREADS)
+        return cls(device_name(device), count, seconds(timeout))
+
+    @property
+    def cores(self) -> int:
+        """The number of cores, whether it was said or not."""
+        return self.threads or cores()
+
+    def clock(self, start: float | None = None) -> Clock:
+        """The time limit, from `start` on (default: now)."""
+        return Clock.begin(self.timeout, start)
+
+    def processes(self, device: torch.device) -> int:
+        """How many processes may work on one instance: a GPU is kept busy by one."""
+        return self.cores if device.type == "cpu" and forkable() else 1
+
+    @contextmanager
+    def taken(self) -> Iterator[torch.device]:
+        """The device; inside, torch uses these cores, has no settings of the user's, and saves no digits."""
+        from verifier.precision import full_precision, own_defaults
+
+        device = _device(self.device)
+        with own_defaults(), torch_threads(self.cores), full_precision():
+            yield device
+
+
+class WithinMemory:
+    """A body for which the memory does not suffice is left without an error: what stands after the block says so."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, MemoryError | RuntimeError) and out_of_memory(error)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether an error says that the memory did not suffice."""
+    import torch
+
+    # torch has no exception of its own for main memory, only for that of a GPU.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 @contextmanager
-def machine(wanted: str, count: int) -> Iterator[torch.device]:
-    """The wanted device; inside, torch uses `count` threads, has no settings of the user's, and saves no digits."""
-    device = _device(wanted)
-    with own_defaults(), threads(count), full_precision():
-        yield device
-
-
-def one_thread() -> AbstractContextManager[None]:
-    """Inside, one thread for each of torch's operations.
+def torch_threads(count: int) -> Iterator[None]:
+    """Inside, torch's operations use that many threads.
 
     Attacks and searches make many small ones, which several threads do not make faster (docs/search.md).
     """
-    return threads(1)
+    import torch
 
-
-@contextmanager
-def threads(count: int | None) -> Iterator[None]:
-    """Inside, torch's operations use that many threads; None changes nothing."""
     before = torch.get_num_threads()
     try:
-        if count is not None:
-            torch.set_num_threads(count)
+        torch.set_num_threads(count)
         yield
     finally:
         torch.set_num_threads(before)
 
 
-def out_of_memory(error: Exception) -> bool:
-    """Whether an error says that the memory did not suffice."""
-    # torch has no exception of its own for main memory, only for that of a GPU.
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
 def _device(wanted: str) -> torch.device:
-    kind, _, index = device_name(wanted).partition(":")
+    import torch
+
+    kind, _, index = wanted.partition(":")
     count = torch.cuda.device_count() if kind != "cpu" else 0
     if kind == "cuda" and int(index or 0) >= count:
         raise InputError(f"device {wanted} is not there: torch sees {count} CUDA devices")
     return torch.device(("cuda" if count else "cpu") if kind == "auto" else wanted)
+
+
+def workers(machine: Machine) -> int:
+    """How many worker processes a batch starts if nobody says: one for four cores, or as `threads` divide them.
+
+    On a GPU one: two would share its memory.
+    """
+    if machine.device.startswith("cuda"):
+        return 1
+    return max(cores() // (machine.threads or CORES_PER_WORKER), 1)
+
+
+def cores_each(jobs: int) -> int:
+    """The share of each of `jobs` workers in the cores."""
+    return max(cores() // jobs, 1)
+
+
+def memory_each(jobs: int) -> int | None:
+    """The share of each of `jobs` workers in the memory, in bytes; None where the system does not tell."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    with contextlib.suppress(OSError, ValueError):  # a container may have less than the machine
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return int(SHARE * total / jobs)

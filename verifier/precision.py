@@ -1,7 +1,9 @@
-"""Arithmetic as the error analysis assumes it: float32 is float32, and subnormal numbers are numbers.
+"""How torch computes inside of a run: as the error analysis assumes it, whatever a user has set in this process.
 
-Libraries may compute float32 products with fewer digits (TF32, bfloat16) and take subnormal numbers for zero, if
-somebody has asked for it in this process.  Bounds in float32 would then be wrong by far more than they admit.
+float32 is float32, and subnormal numbers are numbers.  Libraries may compute float32 products with fewer digits (TF32,
+bfloat16) and take subnormal numbers for zero, if somebody has asked for it.  Bounds in float32 would then be wrong by
+far more than they admit.  What torch takes for granted (the type and the place of new tensors, autocasting) is as torch
+starts with; only a user's module runs with the user's type.
 """
 
 from __future__ import annotations
@@ -54,3 +56,32 @@ def _flushes() -> bool:
     """Whether this thread takes subnormal numbers for zero."""
     least = torch.tensor([2.0**-1060], dtype=torch.float64)
     return not bool((least * 2.0).any())
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Inside, new tensors have this type unless they are given another one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def own_defaults() -> Iterator[None]:
+    """Inside, torch is as it starts: new tensors are float32 on the CPU and can be differentiated; nothing is autocast.
+
+    Autocasting would round float32 products to bfloat16, beyond what rigorous bounds allow for.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(default_dtype(torch.float32))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield

@@ -126,6 +126,10 @@ class Answer(Generic[T]):
         self._found += self._fork.messages()
         return cast("T", self._found[-1]) if self._fork.ended and self._found else None
 
+    def ready(self) -> bool:
+        """Whether the answer is there, and is not None."""
+        return self.now() is not None
+
     def nap(self) -> None:
         """Wait for the answer, but not for long."""
         wait_for([self._fork], NAP)

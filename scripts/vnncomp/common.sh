@@ -53,7 +53,7 @@ else:
     try:
         from verifier.network.lowering.convert import load_onnx2torch
         load_onnx2torch()
-        import verifier.incomplete
+        import verifier.api
     except BaseException as error:
         print(f"the verifier ({type(error).__name__}: {error})".replace("\n", " "))
 ' torch onnx onnxruntime numpy click yaml tqdm highspy msgspec jaxtyping) ||

@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 from verifier.batch.instances import Instance
+from verifier.batch.jobs import Job
 from verifier.batch.process import BOOT, Launch
-from verifier.batch.records import Job
 from verifier.batch.worker import Solve
 from verifier.errors import InputError
-from verifier.result.ledger import Ledger
 from verifier.result.result import Result
+from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 
 TESTS = str(Path(__file__).resolve().parents[1])
@@ -31,10 +31,10 @@ def warm_up() -> Solve:
     return decide
 
 
-def decide(job: Job, ledger: Ledger) -> Result:
+def decide(job: Job, status: Status) -> Result:
     kind = Path(job.prop).stem.partition("_")[0]
-    with ledger.phase("root"):
-        ledger.lower_bound = -2.5
+    with status.phase("root"):
+        status.lower_bound = -2.5
         print("a library that reports on stdout")
         if kind == "slow":
             time.sleep(0.3)
@@ -59,8 +59,8 @@ def decide(job: Job, ledger: Ledger) -> Result:
         elif kind == "bad":
             raise InputError("cannot be read", job.prop)
     if kind == "unknown":
-        return ledger.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the limit of domains was reached")
-    return ledger.conclude(Verdict.UNSAT)
+        return status.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the limit of domains was reached")
+    return status.conclude(Verdict.UNSAT)
 
 
 def die_once(path: Path) -> None:

@@ -15,8 +15,8 @@ from batch.fakes import FAKE, instance
 
 from verifier.batch.cluster import RETRIES, RayEngine
 from verifier.batch.engine import LocalEngine, Observer
+from verifier.batch.jobs import Terms
 from verifier.batch.process import Launch
-from verifier.batch.records import Terms
 from verifier.errors import InputError
 
 PROPERTIES = Path(__file__).resolve().parents[2] / "properties"

@@ -29,7 +29,7 @@ def record(verdict: Verdict, **more: str) -> Record:
 def test_without_a_terminal_each_result_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     with display(10, 7, 2, quiet=False) as observer:
         observer.recorded(record(Verdict.SAT))
-        observer.recorded(record(Verdict.UNKNOWN, reason="limit", message="no more domains"))
+        observer.recorded(record(Verdict.UNKNOWN, reason="no more domains"))
     assert capsys.readouterr().err.splitlines() == [
         "[ 8/10] sat         1.50 s  family n.onnx p.vnnlib",
         "[ 9/10] unknown     1.50 s  family n.onnx p.vnnlib: no more domains",

@@ -15,8 +15,8 @@ from speed import ATTEMPTS
 
 from verifier.batch.engine import LocalEngine, Observer
 from verifier.batch.instances import Instance
+from verifier.batch.jobs import Terms
 from verifier.batch.process import Launch, Supervisor
-from verifier.batch.records import Terms
 from verifier.errors import VerifierError
 
 TERMS = Terms()

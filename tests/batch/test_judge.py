@@ -20,7 +20,7 @@ def record(name: str, verdict: Verdict, category: str = "family", **more: Any) -
     return Record(category, "n.onnx", name, "/n.onnx", f"/{name}", verdict, **more)
 
 
-ALL = [record(verdict.value, verdict, message="why not") for verdict in Verdict]
+ALL = [record(verdict.value, verdict, reason="why not") for verdict in Verdict]
 
 
 def found(demands: Demands, *records: Record) -> list[tuple[Kind, str, bool]]:

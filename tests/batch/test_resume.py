@@ -10,12 +10,12 @@ import pytest
 from batch.fakes import instance
 
 from verifier.batch.instances import Instance
-from verifier.batch.records import Reply, Terms, line_of
+from verifier.batch.jobs import Reply, Terms, line_of
 from verifier.batch.resume import Remainder, remainder
 from verifier.batch.store import Store, opened
 from verifier.config import load_config
 from verifier.errors import InputError
-from verifier.result.ledger import Ledger
+from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 
 TERMS = Terms(config=load_config("auto"))
@@ -26,8 +26,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
     """Holds results of `done` and `failed`."""
     with opened(str(tmp_path / "out")) as opened_store:
         for found in (done(tmp_path), failed(tmp_path)):
-            ledger = Ledger(TERMS.job(found).setting)
-            result = ledger.conclude(Verdict.UNSAT) if found == done(tmp_path) else ledger.fail(ValueError("x"))
+            status = Status(TERMS.job(found).setting)
+            result = status.conclude(Verdict.UNSAT) if found == done(tmp_path) else status.fail(ValueError("x"))
             opened_store.append(line_of(found, TERMS, Reply(result.as_json().encode(), 1.0)))
         yield opened_store
 
@@ -61,7 +61,7 @@ def test_errors_are_tried_again(tmp_path: Path, store: Store) -> None:
 @pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.TIMEOUT])
 def test_undecided_instances_are_not_tried_again(tmp_path: Path, store: Store, verdict: Verdict) -> None:
     asked = done(tmp_path)
-    result = Ledger(TERMS.job(asked).setting).conclude(verdict, Reason.LIMIT)
+    result = Status(TERMS.job(asked).setting).conclude(verdict, Reason.LIMIT)
     store.append(line_of(asked, TERMS, Reply(result.as_json().encode(), 1.0)))
     assert remainder((asked,), TERMS, store) == Remainder(())
 

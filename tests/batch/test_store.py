@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 from batch.fakes import instance
 
-from verifier.batch.records import Reply, Terms, line_of, parse, read_records
+from verifier.batch.jobs import Reply, Terms, line_of
+from verifier.batch.records import parse, read_records
 from verifier.batch.store import opened
 from verifier.errors import InputError
-from verifier.result.ledger import Ledger
+from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 
 
 def line(folder: Path, name: str, verdict: Verdict = Verdict.UNSAT, seconds: float = 1.25) -> bytes:
     found = instance(folder / "family", name)
-    ledger = Ledger(Terms().job(found).setting)
-    result = ledger.conclude(verdict, None if verdict.decided else Reason.LIMIT, "no luck")
+    status = Status(Terms().job(found).setting)
+    result = status.conclude(verdict, None if verdict.decided else Reason.LIMIT, "no luck")
     return line_of(found, Terms(), Reply(result.as_json().encode(), seconds, 0.5))
 
 
@@ -41,7 +42,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 def test_a_line_is_the_json_of_a_run_and_what_the_batch_knows(tmp_path: Path) -> None:
     data = json.loads(line(tmp_path, "a"))
     plain = json.loads(
-        Ledger(Terms().job(instance(tmp_path / "family", "a")).setting).conclude(Verdict.UNSAT).as_json()
+        Status(Terms().job(instance(tmp_path / "family", "a")).setting).conclude(Verdict.UNSAT).as_json()
     )
     assert set(data) - set(plain) == {"category", "onnx", "vnnlib", "command", "prepare_time", "run_time"}
     assert (data["category"], data["onnx"], data["vnnlib"]) == ("family", "onnx/net.onnx", "a.vnnlib")
@@ -159,7 +160,9 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_par_2(tmp_path: Path) -> None:
     def of(**changes: Any) -> float:
-        return parse(json.dumps(json.loads(line(tmp_path, "a")) | {"run_time": 3.0} | changes).encode()).par2
+        record = parse(json.dumps(json.loads(line(tmp_path, "a")) | {"run_time": 3.0} | changes))
+        assert record is not None
+        return record.par2
 
     assert (of(), of(verdict="sat"), of(verdict="timeout"), of(verdict="error")) == (3.0, 3.0, 40.0, 40.0)
     assert of(verdict="unknown", timeout=None) == 6.0

@@ -74,7 +74,7 @@ class Outcome:
 @pytest.fixture
 def verify(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Runs one command line inside of this process, which is older than any time limit: each call starts its own."""
-    monkeypatch.setattr("verifier.cli.common.process_start", time.monotonic)
+    monkeypatch.setattr("verifier.cli.options.process_start", time.monotonic)
 
     def call(*argv: str) -> Outcome:
         capfd.readouterr()

@@ -171,7 +171,7 @@ def test_requirements(again: Callable[..., Any], wanted: str, code: int) -> None
 @pytest.fixture
 def faked(verify: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A batch of instances of these names, decided by workers that need no torch."""
-    monkeypatch.setattr("verifier.cli.batch_run.Launch", functools.partial(Launch, boot=FAKE))
+    monkeypatch.setattr("verifier.batch.process.Launch", functools.partial(Launch, boot=FAKE))
 
     def call(names: list[str], *options: object) -> Any:
         family = benchmark(tmp_path / "family", *names)
@@ -221,7 +221,7 @@ def test_older_summaries_do_not_outlive_a_batch_that_fails(
         there.extend(path.exists() for path in (junit, table))
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("verifier.batch.conduct._decide", broken)
+    monkeypatch.setattr("verifier.batch.run._decide", broken)
     assert faked(["unsat", "unsat_2"], "--junit", junit).code == 4
     assert there == [False, False]
     assert not junit.exists()

@@ -21,7 +21,7 @@ from speed import PATIENCE
 SCRIPT = f"""
 import functools
 FAKE = {FAKE!r}
-import verifier.cli.batch_run as target
+import verifier.batch.process as target
 target.Launch = functools.partial(target.Launch, boot=FAKE)
 from verifier.__main__ import main
 main()

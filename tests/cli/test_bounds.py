@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from speed import PATIENCE, soon
 
-from verifier.cli.tables import MOST, table_lines
+from verifier.cli.survey import MOST, table_lines
 from verifier.report import curves
 from verifier.result.lower_bounds import LowerBounds, RowBound
 from verifier.result.verdict import Reason
@@ -136,7 +136,7 @@ def test_bad_files(verify: Any, tiny: Any, tmp_path: Path) -> None:
 
 def test_without_matplotlib_nothing_is_begun(verify: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "find_spec", lambda name: None)
-    monkeypatch.setattr("verifier.incomplete.survey", None)
+    monkeypatch.setattr("verifier.survey.Survey.run", None)
     outcome = verify("bounds", tiny.net, tiny.sat, "--method", "crown", "--plot", "f.png")
     assert (outcome.code, outcome.out) == (2, "")
     assert "pip install matplotlib" in outcome.err
@@ -146,7 +146,7 @@ def test_internal_errors(verify: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch
     def broken(*args: Any) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("verifier.incomplete.survey", broken)
+    monkeypatch.setattr("verifier.survey.Survey.run", broken)
     outcome = verify("bounds", tiny.net, tiny.sat, "--method", "crown")
     assert (outcome.code, outcome.out) == (4, "")
     assert outcome.err == "error: internal error: ZeroDivisionError: a bug\n"
@@ -187,22 +187,22 @@ import ctypes, sys, types
 from verifier.__main__ import main
 from verifier.result.lower_bounds import LowerBounds, RowBound
 libc = ctypes.CDLL(None)
-def stuck(task, record):
-    print("stuck", file=sys.stderr, flush=True)
-    while True:
-        libc.usleep(60_000_000)  # no Python instruction is reached in here
-class Record:
+class Survey:
     @classmethod
     def of(cls, *args, **kwargs):
         return cls()
+    def run(self):
+        print("stuck", file=sys.stderr, flush=True)
+        while True:
+            libc.usleep(60_000_000)  # no Python instruction is reached in here
     def results(self, reason):
         rows = (RowBound(0, 0, 1.5), RowBound(1, 0, None))
         return (LowerBounds("crown", rows, 2, reason=reason),)
-fake = types.ModuleType("verifier.incomplete")
-fake.Record, fake.survey = Record, stuck
-run, loading = types.ModuleType("verifier.run"), types.ModuleType("verifier.loading")
-run.Task = loading.from_files = lambda *a: None
-sys.modules |= {"verifier.incomplete": fake, "verifier.run": run, "verifier.loading": loading}
+fake, pipeline = types.ModuleType("verifier.survey"), types.ModuleType("verifier.pipeline")
+loading = types.ModuleType("verifier.loading")
+fake.Survey = Survey
+pipeline.Task = loading.GivenFiles = lambda *a: None
+sys.modules |= {"verifier.survey": fake, "verifier.pipeline": pipeline, "verifier.loading": loading}
 main()
 """
 

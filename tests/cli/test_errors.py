@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import verifier.run
+import verifier.pipeline
 
 
 def refused(outcome: Any, *words: str) -> None:
@@ -105,7 +105,7 @@ def test_one_file_is_not_enough(verify: Any, tiny: Any) -> None:
 def test_outputs_that_cannot_be_written_are_refused_at_once(
     verify: Any, tiny: Any, tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifier.run, "decide", None)  # must not be reached
+    monkeypatch.setattr(verifier.pipeline, "decide", None)  # must not be reached
     refused(verify(tiny.net, tiny.sat, option, tmp_path), str(tmp_path), "directory")
     refused(verify(tiny.net, tiny.sat, option, tmp_path / "none" / "f"), "does not exist")
 
@@ -120,7 +120,7 @@ def test_internal_errors(verify: Any, tiny: Any, tmp_path: Path, monkeypatch: py
     def broken(*args: Any) -> None:
         raise ZeroDivisionError("a bug\nof two lines")
 
-    monkeypatch.setattr(verifier.run, "decide", broken)
+    monkeypatch.setattr(verifier.pipeline, "decide", broken)
     outcome = verify(tiny.net, tiny.sat, "--result", tmp_path / "r", "--json", "-")
     assert (outcome.code, outcome.out) == (4, "")
     assert outcome.err == "error: internal error: ZeroDivisionError: a bug of two lines\n"
@@ -130,7 +130,7 @@ def test_internal_errors(verify: Any, tiny: Any, tmp_path: Path, monkeypatch: py
     assert "Traceback" in verbose.err
 
 
-@pytest.mark.parametrize("place", ["verifier.cli.commands.instance_paths", "verifier.cli.common.load_config"])
+@pytest.mark.parametrize("place", ["verifier.cli.verify.instance_paths", "verifier.config.load_config"])
 def test_an_early_interrupt_is_answered_too(
     verify: Any, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:

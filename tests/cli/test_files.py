@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from cli.test_process import PATIENT, command
 
-from verifier.cli.files import clear, clear_named, option_value, prepare, write_whole
 from verifier.errors import InputError, Undelivered
+from verifier.output import clear, clear_named, option_value, prepare, write_whole
 
 OUTPUTS = {"--result": "r", "--json": "j", "--counterexample": "c"}
 
@@ -114,7 +114,7 @@ def test_a_folder_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.Monkey
     path.write_text("unsat\n")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refused)
-        patch.setattr("verifier.cli.files.os.access", lambda place, mode: Path(place) == path)
+        patch.setattr("verifier.output.os.access", lambda place, mode: Path(place) == path)
         prepare([str(path)])
         assert path.read_text() == ""
         write_whole(str(path), "sat\n")

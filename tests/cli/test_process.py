@@ -23,15 +23,17 @@ STUCK = """
 import ctypes, sys, time, types
 from verifier.__main__ import main
 libc = ctypes.CDLL(None)
-def stuck(task, ledger):
-    with ledger.phase("root"):
-        ledger.lower_bound = -2.5
+def stuck(task, status):
+    with status.phase("root"):
+        status.lower_bound = -2.5
         print("stuck", file=sys.stderr, flush=True)
         while True:
             libc.usleep(60_000_000)  # no Python instruction is reached in here
-fake = types.ModuleType("verifier.run")
-fake.decide, fake.Task, fake.from_files = stuck, lambda *a: None, lambda *a: None
-sys.modules["verifier.run"] = sys.modules["verifier"].run = fake
+fake, loading = types.ModuleType("verifier.pipeline"), types.ModuleType("verifier.loading")
+fake.decide, fake.Task = stuck, lambda *a: None
+loading.GivenFiles = lambda *a: None
+sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
+sys.modules["verifier.loading"] = loading
 main()
 """
 PATIENT = STUCK.replace("libc.usleep(60_000_000)", "time.sleep(60)")
@@ -94,17 +96,19 @@ def test_a_signal_ends_with_what_is_known(tiny: Any, tmp_path: Path, script: str
 FOUND = """
 import sys, time, types
 from verifier.__main__ import main
-def decide(task, ledger):
+def decide(task, status):
     import numpy as np
     from verifier.result import counterexample
     from verifier.result.verdict import Verdict
     time.sleep(0.5)  # a reader that goes away has gone
     x, y = np.zeros(2, np.float32), np.zeros(1, np.float32)
     witness = counterexample.Counterexample(x, y, 0, sharp=True, token=counterexample._REPLAYED)
-    return ledger.conclude(Verdict.SAT, counterexample=witness)
-fake = types.ModuleType("verifier.run")
-fake.decide, fake.Task, fake.from_files = decide, lambda *a: None, lambda *a: None
-sys.modules["verifier.run"] = sys.modules["verifier"].run = fake
+    return status.conclude(Verdict.SAT, counterexample=witness)
+fake, loading = types.ModuleType("verifier.pipeline"), types.ModuleType("verifier.loading")
+fake.decide, fake.Task = decide, lambda *a: None
+loading.GivenFiles = lambda *a: None
+sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
+sys.modules["verifier.loading"] = loading
 main()
 """
 UNDELIVERED = "error: the answer cannot be written to stdout: "

@@ -1,4 +1,4 @@
-"""The progress bar: on a terminal only, and with what the ledger knows."""
+"""The progress bar: on a terminal only, and with what the status knows."""
 
 from __future__ import annotations
 
@@ -11,37 +11,39 @@ import sys
 import termios
 from typing import Any
 
-from verifier.cli.progress import describe
+from verifier.cli.session import describe
 from verifier.clock import Clock
-from verifier.result.ledger import Ledger
 from verifier.result.statistics import Statistics
+from verifier.result.status import Status
 
 SLOW = """
 import sys, time, types
 from verifier.__main__ import main
 from verifier.result.verdict import Reason, Verdict
-def slow(task, ledger):
-    with ledger.phase("root"):
-        ledger.lower_bound = -2.5
+def slow(task, status):
+    with status.phase("root"):
+        status.lower_bound = -2.5
         time.sleep(1.5)
-    return ledger.conclude(Verdict.UNKNOWN, Reason.LIMIT)
-fake = types.ModuleType("verifier.run")
-fake.decide, fake.Task, fake.from_files = slow, lambda *a: None, lambda *a: None
-sys.modules["verifier.run"] = sys.modules["verifier"].run = fake
+    return status.conclude(Verdict.UNKNOWN, Reason.LIMIT)
+fake, loading = types.ModuleType("verifier.pipeline"), types.ModuleType("verifier.loading")
+fake.decide, fake.Task = slow, lambda *a: None
+loading.GivenFiles = lambda *a: None
+sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
+sys.modules["verifier.loading"] = loading
 main()
 """
 
 
 def test_a_line_says_what_is_known() -> None:
-    ledger = Ledger(clock=Clock.begin())
-    assert "domains" not in describe(ledger, ledger.clock)
-    ledger.tier, ledger.lower_bound = "linear", -0.5
-    with ledger.phase("root"):
-        assert describe(ledger, ledger.clock).split(" | ")[1:] == ["root", "lower bound -0.5", "tier linear"]
-    ledger.statistics = Statistics(domains=8, domains_by_tier={"big_m": 5, "active_set": 2}, leaves_lp=1)
-    ledger.open, ledger.lower_bound = 3, -0.125
-    with ledger.phase("search"):
-        line = describe(ledger, ledger.clock)
+    status = Status(clock=Clock.begin())
+    assert "domains" not in describe(status)
+    status.tier, status.lower_bound = "linear", -0.5
+    with status.phase("root"):
+        assert describe(status).split(" | ")[1:] == ["root", "lower bound -0.5", "tier linear"]
+    status.statistics = Statistics(domains=8, domains_by_tier={"big_m": 5, "active_set": 2}, leaves_lp=1)
+    status.open, status.lower_bound = 3, -0.125
+    with status.phase("search"):
+        line = describe(status)
     known = ["search", "8 domains done, 3 open", "lower bound -0.125", "big_m 62 %, active_set 25 %"]
     assert line.split(" | ")[1:] == known
 

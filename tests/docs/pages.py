@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r'^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^\n`]*\n(?P<text>.*?)^(?P=indent)```$',
+    re.DOTALL | re.MULTILINE,
+)
 SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(\s*<?([^()\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
@@ -31,6 +34,15 @@ class Page:
 
     def blocks(self, *languages: str) -> list[str]:
         return [found["text"] for found in FENCE.finditer(self.text) if found["language"] in languages]
+
+    def files(self) -> dict[str, str]:
+        """Blocks with a title are files that the reader is to write."""
+        return {found["title"]: found["text"] for found in FENCE.finditer(self.text) if found["title"]}
+
+    def steps(self, *languages: str) -> list[tuple[str, str]]:
+        """The other blocks, in order: language and text."""
+        found = [block for block in FENCE.finditer(self.text) if not block["title"]]
+        return [(block["language"], block["text"]) for block in found if block["language"] in languages]
 
     @cached_property
     def spans(self) -> list[str]:

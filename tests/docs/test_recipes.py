@@ -13,6 +13,8 @@ from docs.pages import Page, pages
 
 from verifier.cli.main import program
 
+CONTEXT = click.Context(program)
+
 
 def test_the_yaml_of_ci_can_be_read(root: Path) -> None:
     found = [yaml.safe_load(text) for text in Page(root / "docs" / "ci.md").blocks("yaml")]
@@ -38,10 +40,12 @@ def test_the_commands_have_options_that_exist(root: Path) -> None:
         words = shlex.split(re.sub(r"\.\.\.|[\[\]]", "", command).partition(" #")[0])
         if words[0] == "COMMAND" or words[-1] == "--help":
             continue
-        chosen = program.commands.get(words[0])
+        chosen = program.get_command(CONTEXT, words[0])
+        usual = program.get_command(CONTEXT, "verify")
+        assert usual is not None
         arguments = words[1:] if chosen else words
         try:
-            (chosen or program.commands["verify"]).make_context("verify", [meant(word) for word in arguments])
+            (chosen or usual).make_context("verify", [meant(word) for word in arguments])
         except (click.MissingParameter, click.BadOptionUsage):
             continue  # half a command line, in running text
         except click.ClickException as error:

@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from verifier.clock import Clock
+from verifier.falsify.base import Falsifier
 from verifier.falsify.target import Target
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
 from verifier.property.problem import Problem, canonicalise
 from verifier.property.property import Boxes, Clause, ExactRow, Property, RoundedRows
-from verifier.result.counterexample import Counterexample
+from verifier.result.counterexample import Counterexample, Runnable
 
 Row = tuple[dict[int, object], dict[int, object], object]
 """Coefficients of y, coefficients of x, bound; anything that Fraction reads."""
@@ -65,6 +67,12 @@ def problem(network: Network, box: Boxes, clauses: Sequence[tuple[int, Sequence[
 
 def target(instance: Problem, shift: float = 0.0) -> Target:
     return Target.of(instance, Float32Model(instance.network, shift))
+
+
+def search(falsifier: Falsifier, instance: Problem, model: Runnable, until: Clock) -> Counterexample | None:
+    """What an attack finds, be it confirmed by the model's own run alone."""
+    aim = Target.of(instance, model)
+    return falsifier.attack(aim, until) or aim.reserve.found()
 
 
 def layer(name: str, source: int, weight: Sequence[Sequence[float]], bias: Sequence[float]) -> Affine:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from falsify.instances import search
 
 from verifier.clock import Clock
 from verifier.falsify.pgd import quick
@@ -36,7 +37,7 @@ def test_known_counterexamples_are_found_quickly(benchmarks: Path, family: str) 
     for onnx, vnnlib in instances(benchmarks / family, "sat"):
         model = load_onnx(onnx)
         problem = canonicalise(model.network(), load_property(vnnlib))
-        found = quick().search(problem, model, Clock.begin())
+        found = search(quick(), problem, model, Clock.begin())
         assert found is not None, f"{onnx.name} {vnnlib.name}"
         np.testing.assert_array_equal(model.run(found.x), found.y)
         clause = problem.property.clauses[found.clause]
@@ -55,4 +56,4 @@ def test_nothing_is_found_where_the_property_holds(benchmarks: Path, family: str
     for onnx, vnnlib in instances(benchmarks / family, "unsat"):
         model = load_onnx(onnx)
         problem = canonicalise(model.network(), load_property(vnnlib))
-        assert quick().search(problem, model, Clock.begin()) is None, f"{onnx.name} {vnnlib.name}"
+        assert search(quick(), problem, model, Clock.begin()) is None, f"{onnx.name} {vnnlib.name}"

@@ -66,7 +66,12 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
 
 
 def search(falsifier: Falsifier, instance: Problem, shift: float = 0.0) -> Counterexample | None:
-    return falsifier.search(instance, instances.Float32Model(instance.network, shift), NO_LIMIT)
+    return instances.search(falsifier, instance, instances.Float32Model(instance.network, shift), NO_LIMIT)
+
+
+def improved(falsifier: Falsifier, instance: Problem, x: torch.Tensor, clause: torch.Tensor) -> Counterexample | None:
+    aim = instances.target(instance)
+    return falsifier.improve(aim, x.to(aim.dtype), clause, NO_LIMIT) or aim.reserve.found()
 
 
 def test_step_sizes_shrink_from_the_first_to_the_last() -> None:
@@ -174,11 +179,6 @@ def test_a_clause_without_rows_is_met_by_any_point_of_its_box() -> None:
     found = search(SIGNED, instance)
     assert found is not None
     instances.check(instance, found, ["0.1"], ["0.3"])
-
-
-def test_no_clause_no_witness() -> None:
-    instance = instances.problem(instances.identity(1), instances.boxes([[0]], [[1]]), [])
-    assert search(SIGNED, instance) is None
 
 
 def test_the_minimum_of_a_strict_row_is_no_witness() -> None:
@@ -298,7 +298,7 @@ def test_the_deadline_is_kept(passes: Passes) -> None:
     instance = hopeless()
     model = instances.Float32Model(instance.network)
     clock = Clock.begin(3.0)
-    assert busy.search(instance, model, clock) is None
+    assert instances.search(busy, instance, model, clock) is None
     assert clock.deadline - 0.1 < passes.began[-1] < clock.deadline + 0.1
 
 
@@ -333,8 +333,9 @@ def test_nothing_is_done_after_the_deadline() -> None:
     model = instances.Float32Model(instance.network)
     late = Clock.begin(0.0)
     x, clause = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
-    assert quick().search(instance, model, late) is None
-    assert quick().refine(instance, model, x, clause, late) is None
+    aim = Target.of(instance, model)
+    assert quick().attack(aim, late) is None
+    assert quick().improve(aim, x, clause, late) is None
     assert model.asked == 0
 
 
@@ -350,14 +351,13 @@ def test_offered_points_are_refined(falsifier: PGD) -> None:
     box = instances.boxes([[0, 0], [2, 2]], [[1, 1], [3, 3]])
     clauses = [(0, [instances.row({0: 1}, -1)]), (1, [instances.row({0: 1, 1: -1}, "-0.999")])]
     instance = instances.problem(instances.identity(2), box, clauses)
-    model = instances.Float32Model(instance.network)
     x = torch.tensor([[9.0, -9.0], [2.9, 2.5]], dtype=torch.float64)
-    found = falsifier.refine(instance, model, x, torch.tensor([0, 1]), NO_LIMIT)
+    found = improved(falsifier, instance, x, torch.tensor([0, 1]))
     assert found is not None
     assert found.clause == 1
     instances.check(instance, found, [2, 2], [3, 3])
-    assert falsifier.refine(instance, model, x[:1], torch.tensor([0]), NO_LIMIT) is None
-    assert falsifier.refine(instance, model, x[:0], torch.tensor([0])[:0], NO_LIMIT) is None
+    assert improved(falsifier, instance, x[:1], torch.tensor([0])) is None
+    assert improved(falsifier, instance, x[:0], torch.tensor([0])[:0]) is None
 
 
 def test_offered_points_are_clipped_before_they_are_judged() -> None:
@@ -365,10 +365,9 @@ def test_offered_points_are_clipped_before_they_are_judged() -> None:
     box = instances.boxes([[0]], [[1]])
     rows = [instances.row({0: 1}, 1), instances.row({0: -1}, -1)]  # y = 1
     instance = instances.problem(instances.identity(1), box, [(0, rows)])
-    model = instances.Float32Model(instance.network)
     still = PGD(Descent(steps=0))
-    assert still.refine(instance, model, torch.tensor([[9.0]]), torch.tensor([0]), NO_LIMIT) is not None
-    assert still.refine(instance, model, torch.tensor([[-9.0]]), torch.tensor([0]), NO_LIMIT) is None
+    assert improved(still, instance, torch.tensor([[9.0]]), torch.tensor([0])) is not None
+    assert improved(still, instance, torch.tensor([[-9.0]]), torch.tensor([0])) is None
 
 
 def test_the_second_falsifier_runs_if_the_first_finds_nothing() -> None:

@@ -157,4 +157,4 @@ def test_points_that_are_no_numbers_are_not_replayed() -> None:
 def test_the_work_of_a_pass_counts_multiplications() -> None:
     target = several(networks.dense(0, (30, 40, 50, 2)), 0)
     exact = 30 * 40 + 40 * 50 + 50 * 2
-    assert exact <= target.work <= 1.3 * exact
+    assert exact <= target.network.work <= 1.3 * exact

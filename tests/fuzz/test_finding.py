@@ -25,7 +25,7 @@ from fuzzing.settings import OFF, Setting
 from fuzzing.simplex import OracleError
 from onnx import TensorProto, helper
 
-from verifier import run
+from verifier import api, pipeline
 from verifier.property.problem import ClauseRows, Problem
 
 ZERO, ONE = Fraction(0), Fraction(1)
@@ -38,11 +38,11 @@ def shrunk(*arguments: object) -> Problem:
     return replace(problem, rows=rows)
 
 
-ORIGINAL = run.canonicalise
+ORIGINAL = pipeline.canonicalise
 
 
 def test_a_shrunken_unsafe_set_is_found_minimised_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "canonicalise", shrunk)
+    monkeypatch.setattr(pipeline, "canonicalise", shrunk)
     monkeypatch.setattr(
         campaign_module, "chosen", lambda rng, count, hopeless: [Setting(overrides=(OFF,), seconds=2.0)]
     )
@@ -60,10 +60,10 @@ def test_a_shrunken_unsafe_set_is_found_minimised_and_saved(tmp_path: Path, monk
     sizes = [_entries(onnx.load(where / "net.onnx")) for where in (folder, folder / "original")]
     assert sizes[0] < sizes[1]
     assert (
-        run.verify(folder / "net.onnx", folder / "prop.vnnlib", config=folder / "config.yaml").verdict.value == "unsat"
+        api.verify(folder / "net.onnx", folder / "prop.vnnlib", config=folder / "config.yaml").verdict.value == "unsat"
     )
     monkeypatch.undo()
-    assert run.verify(folder / "net.onnx", folder / "prop.vnnlib", threads=1, timeout=10).verdict.value != "unsat"
+    assert api.verify(folder / "net.onnx", folder / "prop.vnnlib", threads=1, timeout=10).verdict.value != "unsat"
 
 
 def _entries(model: onnx.ModelProto) -> tuple[int, int]:
@@ -119,7 +119,7 @@ def test_a_wrong_unsat_and_a_crash_are_wrong(monkeypatch: pytest.MonkeyPatch, tm
     lied = campaign.ask_all(replace(line(Fraction(-1, 1000)), truth=Truth(-ONE, (ZERO,), False)), [setting])[0]
     assert lied.wrong is not None
     assert lied.wrong.startswith("unsat, but the margin is")
-    monkeypatch.setattr(run, "canonicalise", crash)
+    monkeypatch.setattr(pipeline, "canonicalise", crash)
     crashed = campaign.ask_all(line(ONE), [setting])[0]
     assert (crashed.verdict, crashed.wrong) == ("crash", "RuntimeError: broken")
 
@@ -130,7 +130,7 @@ def test_a_run_that_never_ends_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_pat
             pass
 
     monkeypatch.setattr(campaign_module, "HANGS", 1)
-    monkeypatch.setattr(run, "canonicalise", hang)
+    monkeypatch.setattr(pipeline, "canonicalise", hang)
     answer = Campaign(0, tmp_path).ask_all(line(ONE), [Setting()])[0]
     assert (answer.verdict, answer.wrong) == ("crash", "no answer 1 s after the start")
 

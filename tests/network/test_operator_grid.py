@@ -12,7 +12,7 @@ from operator_grid.refusals import REFUSALS
 from operator_grid.table import FAMILIES, case_of
 
 from verifier.network.rewrite import arithmetic
-from verifier.network.rewrite.graph import SUPPORTED
+from verifier.network.rewrite.normalise import REWRITERS
 
 LARGER = 5
 """The slow tests go through this many times as many cases."""
@@ -72,7 +72,7 @@ def test_the_grid_is_large_enough() -> None:
 
 def test_every_operator_and_operator_set_is_compared() -> None:
     equal = [outcome.case for name in FAMILIES for outcome in fast(name) if outcome.end is End.EQUAL]
-    assert set(SUPPORTED) <= {node.op_type for case in equal for node in case.nodes}
+    assert set(REWRITERS) <= {node.op_type for case in equal for node in case.nodes}
     assert {case.opset for case in equal} == set(range(OLDEST, newest_opset() + 1))
 
 
@@ -97,7 +97,7 @@ def again(label: str) -> Outcome:
 
 def test_a_wrong_value_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     label = next(outcome.case.label for outcome in fast("unary") if outcome.case.nodes[-1].op_type == "Neg")
-    monkeypatch.setitem(arithmetic.REWRITERS, "Neg", arithmetic.unchanged_value)
+    monkeypatch.setitem(REWRITERS, "Neg", arithmetic.unchanged_value)
     outcome = again(label)
     assert outcome.end is End.WRONG
     assert label in faults((outcome,))[0]
@@ -105,7 +105,7 @@ def test_a_wrong_value_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wrong_shape_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     label = first_equal("unsqueeze")
-    monkeypatch.setitem(arithmetic.REWRITERS, "Unsqueeze", arithmetic.unchanged_value)
+    monkeypatch.setitem(REWRITERS, "Unsqueeze", arithmetic.unchanged_value)
     assert again(label).end is End.WRONG
 
 
@@ -122,7 +122,7 @@ def test_a_crash_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_new_refusal_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     label = first_equal("transpose")
-    monkeypatch.delitem(arithmetic.REWRITERS, "Transpose")
+    monkeypatch.delitem(REWRITERS, "Transpose")
     outcome = again(label)
     assert outcome.end is End.REFUSED
     assert faults((outcome,))

@@ -7,8 +7,7 @@ import xml.etree.ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier.report.figures import NOTHING, bound, percent, seconds
-from verifier.report.markup import Markup, breakable, joined, tag
+from verifier.report.markup import NOTHING, Markup, bound, breakable, joined, percent, seconds, tag
 
 # What XML, the judge here, cannot hold at all is left out; line ends are normalised by it.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"), max_size=20)

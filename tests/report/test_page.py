@@ -13,7 +13,7 @@ from report.lines import folder, line
 from verifier.report import instances
 from verifier.report.markup import VOID
 from verifier.report.page import page
-from verifier.report.records import Run, read_runs
+from verifier.report.summary import Run, read_runs
 
 HOSTILE = "\"><script>alert('x')</script><img src=x onerror=y>&amp;'"
 

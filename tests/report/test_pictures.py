@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from report.lines import line
 
+from verifier.batch.records import Record, parse
 from verifier.property.vnnlib import load_property
 from verifier.report import pictures
-from verifier.report.pictures import Album, Layout, layout
-from verifier.report.png import png
-from verifier.report.records import Record, parse
+from verifier.report.pictures import Album, Layout, layout, png
 
 
 def decoded(data: bytes) -> NDArray[np.uint8]:

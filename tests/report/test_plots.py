@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report.lines import folder, line
 
-from verifier.report.axes import Scale, seconds_range
 from verifier.report.markup import Markup
-from verifier.report.plots import Curve, cactus, scatter, shares
-from verifier.report.records import read_runs
-from verifier.report.summary import pairs
+from verifier.report.plots import Curve, Scale, cactus, scatter, seconds_range, shares
+from verifier.report.summary import pairs, read_runs
 
 SECONDS = st.floats(1e-6, 1e5)
 

@@ -1,15 +1,16 @@
-"""The figures of runs, by hand."""
+"""Result folders are read with patience; the figures of runs, by hand."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from report.lines import folder, line
 
-from verifier.batch import records as batch_records
-from verifier.report.records import Run, read_runs
-from verifier.report.summary import changed, contradictions, differing, families, of_family, pairs, tally
+from verifier.batch.summary import table_lines, tally
+from verifier.errors import InputError
+from verifier.report.summary import Run, changed, contradictions, differing, families, of_family, pairs, read_runs
 from verifier.result.verdict import Verdict
 
 
@@ -60,10 +61,11 @@ def test_phases_longer_than_the_time_leave_no_rest(tmp_path: Path) -> None:
     assert tally(run.records).phases["other"] == 0
 
 
-def test_the_batch_counts_the_same(two: tuple[Run, Run]) -> None:
-    for run in two:
-        lines = (Path(run.source) / "results.jsonl").read_bytes().splitlines()
-        assert tally(run.records).par2 == sum(batch_records.parse(text).par2 for text in lines)
+def test_the_table_of_a_batch_has_the_same_figures(two: tuple[Run, Run]) -> None:
+    _, *rows, total = table_lines(two[0].records)
+    assert [row.split()[0] for row in rows] == ["family", "other"]
+    assert total.split() == ["all", "5", "1", "2", "0", "1", "1", "17.8", "27.5"]
+    assert tally(two[0].records).par2 == 27.5
 
 
 def test_families_are_sorted(two: tuple[Run, Run]) -> None:
@@ -91,3 +93,59 @@ def test_settings_that_differ(two: tuple[Run, Run]) -> None:
         ("threads", ["1", "4, 1"]),
     ]
     assert differing(two[:1]) == []
+
+
+def test_lines_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    source = folder(tmp_path / "a", line("p"), "nonsense\n", "\n", line("q"), json.dumps(line("r"))[:-20])
+    (run,) = read_runs([source])
+    assert [record.vnnlib for record in run.records] == ["vnnlib/p.vnnlib", "vnnlib/q.vnnlib"]
+    assert run.skipped == 2
+
+
+def test_bytes_that_are_no_text_cost_their_line_only(tmp_path: Path) -> None:
+    source = folder(tmp_path / "a", line("p"))
+    with open(f"{source}/results.jsonl", "ab") as stream:
+        stream.write(b'\xff\xfe{"verdict": "sat"\n')
+    (run,) = read_runs([source])
+    assert (len(run.records), run.skipped) == (1, 1)
+
+
+def test_the_last_line_about_an_instance_counts(tmp_path: Path) -> None:
+    (run,) = read_runs([folder(tmp_path, line("p", "timeout"), line("q"), line("p", "unsat"))])
+    assert [(r.vnnlib, r.verdict.value) for r in run.records] == [
+        ("vnnlib/p.vnnlib", "unsat"),
+        ("vnnlib/q.vnnlib", "unsat"),
+    ]
+
+
+def test_a_file_is_as_good_as_its_folder(tmp_path: Path) -> None:
+    source = folder(tmp_path / "night", line())
+    assert read_runs([source])[0].records == read_runs([f"{source}/results.jsonl"])[0].records
+    assert read_runs([f"{source}/results.jsonl"])[0].name == "night"
+
+
+def test_runs_have_different_names(tmp_path: Path) -> None:
+    sources = [folder(tmp_path / name, line()) for name in ("a/out", "b/out", "c")]
+    assert [run.name for run in read_runs(sources)] == ["a/out", "b/out", "c"]
+    assert [run.name for run in read_runs([sources[2], sources[2]])] == ["c (1)", "c (2)"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no results.jsonl in this folder"),
+        ("", "the file holds no result$"),
+        ("\n \n", "the file holds no result$"),
+        ('{"verdict": "s', "the file holds no result that can be read"),
+    ],
+)
+def test_folders_without_results(tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "results.jsonl").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_runs([str(tmp_path)])
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        read_runs([str(tmp_path / "nowhere")])

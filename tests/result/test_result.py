@@ -15,9 +15,9 @@ import pytest
 from verifier.clock import Clock, process_start
 from verifier.errors import InputError, SoundnessError, UnsupportedOperator
 from verifier.result.counterexample import _REPLAYED, Counterexample
-from verifier.result.ledger import Ledger, versions
 from verifier.result.result import Result, Setting
 from verifier.result.statistics import Statistics
+from verifier.result.status import Status, versions
 from verifier.result.verdict import Reason, Verdict
 
 
@@ -60,9 +60,9 @@ KEYS = (
 
 def test_json_has_the_documented_keys_and_nothing_is_lost() -> None:
     setting = Setting("n.onnx", "p.vnnlib", 5.0, {"falsify": {"steps": 3}}, seed=7)
-    ledger = Ledger(setting, Clock.begin(5.0), network_sha256="ab", device="cpu", threads=2, lower_bound=-0.25)
-    ledger.statistics = Statistics(domains=3, domains_by_tier={"big_m": 3})
-    data = json.loads(ledger.conclude(Verdict.SAT, counterexample=witness()).as_json())
+    status = Status(setting, Clock.begin(5.0), network_sha256="ab", device="cpu", threads=2, lower_bound=-0.25)
+    status.statistics = Statistics(domains=3, domains_by_tier={"big_m": 3})
+    data = json.loads(status.conclude(Verdict.SAT, counterexample=witness()).as_json())
     assert set(data) == {*KEYS, "message", "arithmetic", "rounding_witness"}
     assert (data["verdict"], data["reason"], data["message"]) == ("sat", None, None)
     assert data["counterexample"] == {"x": [float(np.float32(0.1))], "y": [2.0, 3.0]}
@@ -81,7 +81,7 @@ def test_json_has_the_documented_keys_and_nothing_is_lost() -> None:
 
 def test_versions_are_known_before_anything_is_imported() -> None:
     script = (
-        "import sys; from verifier.result.ledger import versions\nfound = versions()\n"
+        "import sys; from verifier.result.status import versions\nfound = versions()\n"
         "print(*found, '|', *(n for n in found if n in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
@@ -121,37 +121,37 @@ def test_json_knows_no_infinity() -> None:
     ],
 )
 def test_errors_become_results_with_a_reason(error: Exception, reason: str, message: str) -> None:
-    data = Ledger(Setting("n", "p")).fail(error).as_dict()
+    data = Status(Setting("n", "p")).fail(error).as_dict()
     assert (data["verdict"], data["reason"], data["message"]) == ("error", reason, message)
     assert (data["network"], data["property"]) == ("n", "p")
 
 
 def test_the_ledger_adds_phases_up_and_counts_the_running_one() -> None:
-    ledger = Ledger()
+    status = Status()
     for _ in range(2):
-        with ledger.phase("attack"):
+        with status.phase("attack"):
             time.sleep(0.02)
-    assert ledger.running is None
-    with ledger.phase("root"):
+    assert status.running is None
+    with status.phase("root"):
         time.sleep(0.01)
-        times = ledger.times()
+        times = status.times()
     assert times["attack"] >= 0.04
     assert times["root"] >= 0.01
     assert times["load"] == times["search"] == 0.0
 
 
 def test_a_phase_that_raises_is_counted_too() -> None:
-    ledger = Ledger()
+    status = Status()
 
     def fail() -> None:
-        with ledger.phase("load"):
+        with status.phase("load"):
             time.sleep(0.01)
             raise ValueError("x")
 
     with pytest.raises(ValueError, match="x"):
         fail()
-    assert ledger.times()["load"] >= 0.01
-    assert ledger.running is None
+    assert status.times()["load"] >= 0.01
+    assert status.running is None
 
 
 def test_peak_memory_grows_with_the_process() -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 from verifier.batch.engine import Engine, Observer, Run
 from verifier.batch.instances import Instance
+from verifier.batch.jobs import Job, Reply, Terms
 from verifier.batch.process import Launch, Supervisor, WorkerLost, lost
-from verifier.batch.records import Job, Reply, Terms
 from verifier.errors import InputError
 
 RETRIES = 3

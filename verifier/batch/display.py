@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from verifier.batch.engine import Observer
 from verifier.batch.instances import Instance
 from verifier.batch.records import Record
+from verifier.output import tell
 from verifier.result.verdict import Verdict
-from verifier.streams import tell
 
 INTERVAL = 0.5
 WORKERS = 16

@@ -10,8 +10,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from verifier.batch.instances import Instance
+from verifier.batch.jobs import Reply, Terms
 from verifier.batch.process import Launch, Supervisor, WorkerLost, lost
-from verifier.batch.records import Record, Reply, Terms
+from verifier.batch.records import Record
 
 Run = Generator[tuple[Instance, Reply], None, None]
 """Instances with their replies, one after the other."""

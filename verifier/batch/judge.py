@@ -88,5 +88,5 @@ def _lost(before: Record, now: Record) -> bool:
 
 
 def _changed(before: Record, now: Record) -> bool:
-    pairs = ((before.network_sha256, now.network_sha256), (before.property_sha256, now.property_sha256))
-    return any(None not in pair and pair[0] != pair[1] for pair in pairs)
+    pairs = zip(before.digests, now.digests, strict=True)
+    return any(None not in (old, new) and old != new for old, new in pairs)

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import msgspec
 
-from verifier.batch.records import Job, Reply
+from verifier.batch.jobs import Job, Reply
 from verifier.batch.worker import READY, Message
 from verifier.clock import Clock
 from verifier.errors import VerifierError
-from verifier.result.ledger import Ledger
+from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 
 # The child looks for modules where its parent does.  Not `-m`: that would look into the current folder first.
@@ -152,8 +152,8 @@ class Supervisor:
         begin = time.monotonic()
         process.say(msgspec.json.encode(job))
         begun()
-        ledger = Ledger(job.setting, Clock.begin(job.timeout, begin), threads=job.threads)
-        result = self._wait(process, ledger)
+        status = Status(job.setting, Clock.begin(job.timeout, begin), threads=job.threads)
+        result = self._wait(process, status)
         return Reply(result, time.monotonic() - begin, begin - start)
 
     def stop(self) -> None:
@@ -169,10 +169,10 @@ class Supervisor:
         if self._process is not None:
             self._discard(self._process)
 
-    def _wait(self, process: Process, ledger: Ledger) -> bytes:
+    def _wait(self, process: Process, status: Status) -> bytes:
         limit = self.launch.memory_bytes
         while True:
-            line = process.hear(min(POLL, ledger.clock.remaining() + GRACE))
+            line = process.hear(min(POLL, status.clock.remaining() + GRACE))
             if line == b"":
                 raise WorkerLost(f"the worker process died ({self._discard(process)})")
             if line is not None:
@@ -180,15 +180,15 @@ class Supervisor:
                 if message.leaving:
                     self._discard(process)
                 return bytes(message.result)
-            if ledger.clock.remaining() < -GRACE:
+            if status.clock.remaining() < -GRACE:
                 self._discard(process)
                 return _replace(
-                    ledger, Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached, the worker killed"
+                    status, Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached, the worker killed"
                 )
             if limit is not None and process.resident_bytes() > limit:
                 self._discard(process)
                 text = f"the worker was killed: it used more than {limit / 1e6:.0f} MB of memory"
-                return _replace(ledger, Verdict.UNKNOWN, Reason.MEMORY, text)
+                return _replace(status, Verdict.UNKNOWN, Reason.MEMORY, text)
 
     def _warm(self) -> Process:
         """The worker, started if there is none."""
@@ -213,12 +213,12 @@ class Supervisor:
         return process.end()
 
 
-def _replace(ledger: Ledger, verdict: Verdict, reason: Reason, message: str) -> bytes:
+def _replace(status: Status, verdict: Verdict, reason: Reason, message: str) -> bytes:
     """The answer in place of one that a worker could not give."""
-    return ledger.conclude(verdict, reason, message).as_json().encode()
+    return status.conclude(verdict, reason, message).as_json().encode()
 
 
 def lost(job: Job, error: WorkerLost, seconds: float) -> Reply:
     """The reply for an instance whose worker died."""
-    ledger = Ledger(job.setting, Clock.begin(job.timeout, time.monotonic() - seconds), threads=job.threads)
-    return Reply(ledger.fail(error).as_json().encode(), seconds)
+    status = Status(job.setting, Clock.begin(job.timeout, time.monotonic() - seconds), threads=job.threads)
+    return Reply(status.fail(error).as_json().encode(), seconds)

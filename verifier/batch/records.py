@@ -1,83 +1,69 @@
-"""One line of `results.jsonl`: the JSON of a run, and what the batch adds to it."""
+"""The lines of `results.jsonl`, read back: each is the JSON of a run, and what a batch adds to it.
+
+A run may have been killed in the midst of a line, or come from another version of the program: a key that is missing,
+or of another type, is unknown.  Whether a line that cannot be used at all matters, is for the caller to say.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 import os
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from verifier.batch.instances import Files, Instance, Names
-from verifier.config import Config
+from verifier.batch.instances import Files, Names
 from verifier.errors import InputError
-from verifier.network.models.identity import digest_of
-from verifier.result.result import Setting
+from verifier.result.statistics import PHASES
 from verifier.result.verdict import Verdict
 
 
-class Job(msgspec.Struct, frozen=True):
-    """What a worker process is asked for."""
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """The numbers of a counterexample."""
 
-    network: str
-    prop: str
-    timeout: float | None
-    config: dict[str, Any]  # resolved
-    device: str = "auto"
-    threads: int = 1
-    seed: int = 0
-
-    @property
-    def setting(self) -> Setting:
-        return Setting(self.network, self.prop, self.timeout, self.config, self.seed)
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    exact: bool = True
+    real: bool = True  # False if only the network's own run confirms it
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """How every instance of a batch is treated.  `words` are the same options as words of a command line."""
-
-    config: Config = field(default_factory=Config)
-    device: str = "auto"
-    threads: int = 1
-    seed: int = 0
-    words: tuple[str, ...] = ()
-
-    def job(self, instance: Instance) -> Job:
-        plain = self.config.resolved()
-        return Job(instance.network, instance.prop, instance.timeout, plain, self.device, self.threads, self.seed)
-
-    def command(self, instance: Instance) -> list[str]:
-        """The command line that decides this instance alone."""
-        limit = [] if instance.timeout is None else ["--timeout", f"{instance.timeout:g}"]
-        options = ["--device", self.device, "--threads", str(self.threads), "--seed", str(self.seed)]
-        return ["verify", instance.network, instance.prop, *limit, *self.words, *options]
-
-
-class Record(msgspec.Struct, frozen=True, rename={"prop": "property"}):
-    """What a batch itself reads of a line; the rest of the line is for other readers."""
+class Record:
+    """One instance of one run; None where a line does not tell."""
 
     category: str
-    onnx: str
+    onnx: str  # as the list of instances names it
     vnnlib: str
-    network: str
+    network: str  # as it was opened
     prop: str
     verdict: Verdict
-    reason: str | None = None
-    message: str | None = None
+    reason: str | None = None  # the sentence of an undecided result
     timeout: float | None = None
     run_time: float = 0.0
     prepare_time: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
+    domains: int | None = None
+    lower_bound: float | None = None
+    peak_rss_mb: float | None = None
+    witness: Witness | None = None
+    rounding_witness: Witness | None = None  # where the network's own run violates what was proved
+    command: str = ""
     network_sha256: str | None = None
     property_sha256: str | None = None
-    config: dict[str, Any] = {}
-    seed: int = 0
-    versions: dict[str, str] = {}
+    config: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    device: str | None = None
+    threads: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    listed: bool = True  # whether the line itself names the instance, as those of a batch do
 
     @property
     def names(self) -> Names:
+        """What two runs have in common about an instance."""
         return (self.category, self.onnx, self.vnnlib)
 
     @property
@@ -86,13 +72,18 @@ class Record(msgspec.Struct, frozen=True, rename={"prop": "property"}):
 
     @property
     def key(self) -> tuple[str, Files]:
-        """What makes two lines speak about the same instance."""
+        """What makes two lines of one folder speak about the same instance."""
         return (self.category, self.files)
 
     @property
+    def digests(self) -> tuple[str | None, str | None]:
+        """SHA-256 of network and property."""
+        return (self.network_sha256, self.property_sha256)
+
+    @property
     def why(self) -> str:
-        """The sentence of an undecided result."""
-        return self.message or self.reason or self.verdict.value
+        """The sentence of an undecided result, or else its verdict."""
+        return self.reason or self.verdict.value
 
     @property
     def par2(self) -> float:
@@ -102,35 +93,12 @@ class Record(msgspec.Struct, frozen=True, rename={"prop": "property"}):
         return 2 * (self.run_time if self.timeout is None else self.timeout)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The JSON of a run, the seconds it took, and those in which a worker was started for it (0 if it was warm)."""
-
-    result: bytes
-    run_time: float
-    prepare_time: float = 0.0
-
-
-def line_of(instance: Instance, terms: Terms, reply: Reply) -> bytes:
-    """The line of an instance, without its end."""
-    data = json.loads(reply.result)
-    # A run that failed early has not come so far as to hash its files; a later batch must see whether they changed.
-    data["network_sha256"] = data.get("network_sha256") or network_digest(instance.network)
-    data["property_sha256"] = data.get("property_sha256") or file_digest(instance.prop)
-    data |= {
-        "category": instance.category,
-        "onnx": instance.onnx,
-        "vnnlib": instance.vnnlib,
-        "command": terms.command(instance),
-        "prepare_time": round(reply.prepare_time, 6),
-        "run_time": round(reply.run_time, 6),
-    }
-    return json.dumps(data, allow_nan=False).encode()
-
-
-def parse(line: bytes) -> Record:
-    """The record of a line.  Raises msgspec.ValidationError for other data, msgspec.DecodeError for a torn line."""
-    return msgspec.json.decode(line, type=Record)
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The text of a file of results.  Raises InputError."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"the results cannot be read: {error.strerror or error}", path) from error
 
 
 def read_records(path: str | os.PathLike[str]) -> list[Record]:
@@ -146,40 +114,142 @@ def split_lines(path: str | os.PathLike[str], data: bytes) -> tuple[list[Record]
     """The records in the text of a file, and the number of bytes that hold them whole.
 
     Only the last line may be torn: lines are written one after the other.  A last line that lacks nothing but its
-    end is whole.  Raises InputError for any other line that is not a result.
+    end is whole.  Raises InputError for any other line that is not the result of a batch.
     """
     records: list[Record] = []
     whole = 0
-    for number, line in enumerate(data.splitlines(keepends=True), 1):
-        try:
-            records += [parse(line)] if line.strip() else []
-        except msgspec.DecodeError as error:
-            if whole + len(line) == len(data) and not isinstance(error, msgspec.ValidationError):
-                break
-            raise InputError("this line is not the result of a batch", path, number) from error
+    for number, line, record in parsed(data):
+        if record is not None and record.listed:
+            records.append(record)
+        elif line and whole + len(line) == len(data) and not _is_json(line):
+            break
+        elif line.strip():
+            raise InputError("this line is not the result of a batch", path, number)
         whole += len(line)
     return records, whole
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except OSError as error:
-        raise InputError(f"the results cannot be read: {error.strerror or error}", path) from error
+def parsed(data: bytes) -> Iterator[tuple[int, bytes, Record | None]]:
+    """The lines of a file with their numbers and what they say; None for what is no result."""
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
+        yield number, line, parse(line)
 
 
-def network_digest(path: str) -> str | None:
-    """SHA-256 of a network with all files that belong to it; None if it cannot be read."""
+def parse(line: bytes | str) -> Record | None:
+    """The record of one line, or None if it is torn or no result."""
     try:
-        return digest_of(path, Path(path).read_bytes())
-    except OSError:
+        data = json.loads(line)
+    except (ValueError, RecursionError):  # torn, or brackets without end
         return None
-
-
-def file_digest(path: str) -> str | None:
-    """SHA-256 of a file as it lies there; None if it cannot be read."""
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
+    if not isinstance(data, dict):
         return None
+    try:
+        verdict = Verdict(data.get("verdict"))
+    except ValueError:
+        return None
+    network, prop = _text(data, "network") or "", _text(data, "property") or ""
+    onnx, vnnlib = _text(data, "onnx"), _text(data, "vnnlib")
+    category = _text(data, "category")
+    time, statistics = _object(data, "time"), _object(data, "statistics")
+    seconds = next((s for s in (_number(data, "run_time"), _number(time, "total")) if s is not None), 0.0)
+    timeout = _number(data, "timeout")
+    return Record(
+        category=category or _family(onnx or network),
+        onnx=onnx or network,
+        vnnlib=vnnlib or prop,
+        network=network,
+        prop=prop,
+        verdict=verdict,
+        reason=_reason(data, verdict),
+        timeout=timeout,
+        run_time=max(seconds, 0.0),
+        prepare_time=_number(data, "prepare_time") or 0.0,
+        phases={name: max(_number(time, name) or 0.0, 0.0) for name in PHASES},
+        domains=_integer(statistics, "domains"),
+        lower_bound=_number(data, "lower_bound"),
+        peak_rss_mb=_number(statistics, "peak_rss_mb"),
+        witness=_witness(data, "counterexample") if verdict is Verdict.SAT else None,
+        rounding_witness=_witness(data, "rounding_witness") if verdict is Verdict.UNSAT else None,
+        command=_command(data, (network, prop), timeout),
+        network_sha256=_text(data, "network_sha256"),
+        property_sha256=_text(data, "property_sha256"),
+        config=_object(data, "config"),
+        seed=_integer(data, "seed"),
+        device=_text(data, "device"),
+        threads=_integer(data, "threads"),
+        versions={str(name): str(version) for name, version in _object(data, "versions").items()},
+        listed=None not in (category, onnx, vnnlib) and bool(network and prop),
+    )
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _reason(data: Mapping[str, Any], verdict: Verdict) -> str | None:
+    """The sentence of the result; else its reason, unless that only repeats the verdict."""
+    if verdict.decided:
+        return None
+    reason = _text(data, "message") or _text(data, "reason")
+    return None if reason == verdict.value else reason
+
+
+def _command(data: Mapping[str, Any], files: tuple[str, str], timeout: float | None) -> str:
+    """What to type to run the instance again; put together from the rest if it is not told."""
+    told = data.get("command")
+    if isinstance(told, list) and told:
+        return shlex.join(map(str, told))
+    if isinstance(told, str) and told:
+        return told
+    if not all(files):
+        return ""
+    return shlex.join(["verify", *files, *([] if timeout is None else ["--timeout", f"{timeout:g}"])])
+
+
+def _witness(line: Mapping[str, Any], key: str) -> Witness | None:
+    data = _object(line, key)
+    x, y = (data.get(name) for name in ("x", "y"))
+    if not (isinstance(x, list) and isinstance(y, list) and x and all(_finite(v) for v in [*x, *y])):
+        return None
+    real = key == "counterexample" and line.get("arithmetic") != "run"
+    return Witness(tuple(map(float, x)), tuple(map(float, y)), data.get("exact") is not False, real)
+
+
+def _family(network: str) -> str:
+    """The folder of a benchmark, from `family/onnx/net.onnx` or `family/net.onnx`."""
+    folders = [part for part in Path(network).parent.parts if part not in ("onnx", "nets", ".", "..")]
+    return folders[-1] if folders else "instances"
+
+
+def _object(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(data: Mapping[str, Any], key: str) -> str | None:
+    value = data.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _number(data: Mapping[str, Any], key: str) -> float | None:
+    value = data.get(key)
+    return float(value) if isinstance(value, int | float) and _finite(value) else None
+
+
+def _integer(data: Mapping[str, Any], key: str) -> int | None:
+    value = _number(data, key)
+    return None if value is None else int(value)
+
+
+def _finite(value: object) -> bool:
+    """Whether this is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return False

@@ -17,7 +17,8 @@ from typing import Any
 
 import verifier
 from verifier.batch.instances import Instance
-from verifier.batch.records import Record, Terms, file_digest, network_digest
+from verifier.batch.jobs import Terms, file_digest, network_digest
+from verifier.batch.records import Record
 from verifier.batch.store import Key, Store
 from verifier.errors import InputError
 from verifier.result.result import finite
@@ -44,10 +45,7 @@ def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Rema
         elif record.verdict is Verdict.ERROR:
             todo.append(instance)
             failed.append(record.key)
-        elif (record.network_sha256, record.property_sha256) != (
-            of_network(instance.network),
-            of_property(instance.prop),
-        ):
+        elif record.digests != (of_network(instance.network), of_property(instance.prop)):
             todo.append(instance)
             outdated.append(record.key)
         elif difference := _difference(record, instance, terms):

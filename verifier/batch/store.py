@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from verifier.batch.instances import Files
-from verifier.batch.records import Record, parse, read_bytes, split_lines
+from verifier.batch.records import Record, parse, parsed, read_bytes, split_lines
 from verifier.errors import InputError
 
 if sys.platform != "win32":
@@ -46,6 +46,7 @@ class Store:
         Raises InputError if it cannot be written (a full disk, say); the file is then as it was.
         """
         record = parse(line)
+        assert record is not None
         try:
             with open(self.path, "ab", buffering=0) as stream:
                 size = stream.tell()
@@ -65,9 +66,10 @@ class Store:
         gone = set(self.records) if keys is None else set(keys)
         if not gone:
             return
-        lines = [line for line in read_bytes(self.path).splitlines() if line.strip()]
-        kept = [line for line in lines if parse(line).key not in gone]
-        _replace(self.path, b"".join(line + b"\n" for line in kept))
+        lines = parsed(read_bytes(self.path))
+        _replace(
+            self.path, b"".join(line for _, line, record in lines if record is not None and record.key not in gone)
+        )
         self.records = {key: record for key, record in self.records.items() if key not in gone}
 
     def write_table(self, first: Iterable[Key] = ()) -> None:

@@ -1,26 +1,58 @@
-"""The table at the end of a batch."""
+"""Results counted and added up, and the table at the end of a batch."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from verifier.batch.judge import Finding, Kind
 from verifier.batch.records import Record
+from verifier.output import text_table
+from verifier.result.statistics import PHASES
 from verifier.result.verdict import Verdict
 
 MOST = 20
 """Findings of a kind that are listed; contradictions are listed all."""
 
 
+OTHER = "other"
+"""The time of a run outside of its phases: imports, files, waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Some instances of one run, counted."""
+
+    counts: Mapping[Verdict, int]
+    seconds: float
+    par2: float
+    phases: Mapping[str, float]  # `PHASES` and `OTHER`, in seconds
+
+    @property
+    def instances(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def solved(self) -> int:
+        return sum(count for verdict, count in self.counts.items() if verdict.decided)
+
+
+def tally(records: Sequence[Record]) -> Tally:
+    """Counts, and the sums of seconds, PAR-2 and phases."""
+    counts = {verdict: sum(r.verdict is verdict for r in records) for verdict in Verdict}
+    phases = {name: sum(r.phases.get(name, 0.0) for r in records) for name in PHASES}
+    seconds = sum(r.run_time for r in records)
+    phases[OTHER] = max(seconds - sum(phases.values()), 0.0)
+    return Tally(counts, seconds, sum(r.par2 for r in records), phases)
+
+
 def table_lines(records: Sequence[Record]) -> list[str]:
     """One line per family, and one for all if there are several."""
     families = list(dict.fromkeys(record.category for record in records))
-    width = max([len("family"), *map(len, families)])
-    heads = "".join(f"{verdict.value:>9}" for verdict in Verdict)
-    lines = [f"{'family':<{width}}{'instances':>11}{heads}{'seconds':>11}{'PAR-2':>11}"]
-    lines += [_row(name.ljust(width), [r for r in records if r.category == name]) for name in families]
-    return lines if len(families) < 2 else [*lines, _row("all".ljust(width), records)]
+    rows = [["family", "instances", *(verdict.value for verdict in Verdict), "seconds", "PAR-2"]]
+    rows += [_row(name, [r for r in records if r.category == name]) for name in families]
+    return text_table(rows if len(families) < 2 else [*rows, _row("all", records)])
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:
@@ -45,8 +77,7 @@ def last_line(records: Sequence[Record], total: int, findings: Sequence[Finding]
     return f"{len(records)} of {total} instances: {', '.join(parts) or 'nothing done'}"
 
 
-def _row(name: str, records: Sequence[Record]) -> str:
-    counts = Counter(record.verdict for record in records)
-    seconds = sum(record.run_time for record in records)
-    par2 = sum(record.par2 for record in records)
-    return f"{name}{len(records):>11}{''.join(f'{counts[v]:>9}' for v in Verdict)}{seconds:>11.1f}{par2:>11.1f}"
+def _row(name: str, records: Sequence[Record]) -> list[str]:
+    found = tally(records)
+    counts = [str(found.counts[verdict]) for verdict in Verdict]
+    return [name, str(found.instances), *counts, f"{found.seconds:.1f}", f"{found.par2:.1f}"]

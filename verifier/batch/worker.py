@@ -19,20 +19,20 @@ from typing import BinaryIO
 
 import msgspec
 
-from verifier.batch.records import Job
+from verifier.batch.jobs import Job
 from verifier.clock import Clock
 from verifier.errors import VerifierError
-from verifier.result.ledger import Ledger
+from verifier.machine import Machine
+from verifier.result.delivery import Delivery
 from verifier.result.result import Result
+from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 
 log = logging.getLogger(__name__)
 
 READY = b"ready\n"
-GRACE = 0.3
-"""Seconds in which a run may still end by itself after its deadline."""
 
-Solve = Callable[[Job, Ledger], Result]
+Solve = Callable[[Job, Status], Result]
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -55,62 +55,62 @@ def main(warm_up: Callable[[], Solve] | None = None) -> None:
     while True:
         job = msgspec.json.decode(requests.get(), type=Job)
         _forget_peak()
-        Desk(replies).answer(job, solve)
+        with Desk(job, replies) as desk:
+            desk.watch(desk.status.clock)
+            desk.answer = solve(job, desk.status)
         gc.collect()  # after the answer: it costs nobody's time limit
 
 
-class Desk:
-    """Gives one reply to one request: that of the run, or that of the deadline."""
+class Desk(Delivery[Result]):
+    """Gives one reply to one request: that of the run, or that of the deadline, with which the whole process ends.
 
-    def __init__(self, replies: BinaryIO) -> None:
+    The parent says what signals mean.
+    """
+
+    signals = ()
+
+    def __init__(self, job: Job, replies: BinaryIO) -> None:
+        super().__init__()
+        self.status = Status(job.setting, Clock.begin(job.timeout))
+        self._job = job
         self._replies = replies
-        self._lock = threading.Lock()
-        self._given = False
 
-    def answer(self, job: Job, solve: Solve) -> None:
-        """Decides the instance.  A run that is inside of a long call at its deadline ends with the whole process."""
-        ledger = Ledger(job.setting, Clock.begin(job.timeout))
-        timer = threading.Timer(min(ledger.clock.remaining() + GRACE, threading.TIMEOUT_MAX), self._overdue, (ledger,))
-        timer.daemon = True
-        timer.start()
-        try:
-            result = solve(job, ledger)
-        except Exception as error:  # of any kind: it is the answer for this instance, and the next one comes
-            if not isinstance(error, VerifierError):
-                log.exception("%s %s", job.network, job.prop)
-            result = ledger.fail(error)
-        timer.cancel()
-        self._give(result)
+    def early(self, reason: Reason) -> Result:
+        return self.status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached")
 
-    def _overdue(self, ledger: Ledger) -> None:
-        if self._give(ledger.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached"), leaving=True):
-            os._exit(0)  # the main thread cannot be ended otherwise
+    def write(self, answer: Result, last: bool) -> int:
+        message = Message(msgspec.Raw(answer.as_json().encode()), leaving=last)
+        _say(self._replies, msgspec.json.encode(message) + b"\n")
+        return 0
 
-    def _give(self, result: Result, leaving: bool = False) -> bool:
-        with self._lock:
-            if self._given:
-                return False
-            self._given = True
-            message = Message(msgspec.Raw(result.as_json().encode()), leaving)
-            _say(self._replies, msgspec.json.encode(message) + b"\n")
-            return True
+    def failed(self, error: BaseException) -> bool:
+        """An error of any kind is the answer for this instance, and the next one comes."""
+        if not isinstance(error, Exception):
+            return False
+        if not isinstance(error, VerifierError):
+            log.error("%s %s", self._job.network, self._job.prop, exc_info=error)
+        self.give(self.status.fail(error))
+        return True
 
 
 def _warm_up() -> Solve:
     """Loads everything, and runs it once on a network of two ReLUs: what libraries do on their first call is done."""
     from torch import nn
 
-    from verifier import loading, run
-    from verifier.config import Config
+    from verifier.api import verify
 
     net = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1))
-    run.verify(net, lower=[-1.0], upper=[1.0], unsafe=[([[1.0]], [-100.0])], threads=1)
+    verify(net, lower=[-1.0], upper=[1.0], unsafe=[([[1.0]], [-100.0])], threads=1)
+    return _solve
 
-    def solve(job: Job, ledger: Ledger) -> Result:
-        load = loading.from_files(job.network, job.prop)
-        return run.decide(run.Task(load, Config.of(job.config), job.device, job.threads, job.seed), ledger)
 
-    return solve
+def _solve(job: Job, status: Status) -> Result:
+    from verifier.config import Config
+    from verifier.loading import GivenFiles
+    from verifier.pipeline import Task, decide
+
+    machine = Machine(job.device, job.threads, job.timeout)
+    return decide(Task(GivenFiles(job.network, job.prop), Config.of(job.config), machine, job.seed), status)
 
 
 def _own_stdout() -> BinaryIO:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from verifier.cli.options import common
+from verifier.cli.options import Common, common, start_logging
+from verifier.errors import InputError
+from verifier.output import prepare, say, write_whole
+
+if TYPE_CHECKING:
+    from verifier.batch.instances import Instance
+    from verifier.batch.judge import Demands
+    from verifier.batch.run import Plan, Verdicts
+
+log = logging.getLogger(__name__)
 
 _HELP = {
     "timeout": "Seconds for each instance, instead of the lists' limits.",
@@ -38,11 +49,86 @@ def batch(**options: Any) -> int:
     Each result is a line of DIR/results.jsonl as soon as it is known.  The same command goes on where an earlier one
     was ended.  Exit code 0: all ran.  1: an error, a verdict against --expected, a regression, or --require not met.
     """
-    from verifier.cli.batch_run import run_batch
+    start_logging(options["quiet"], options["verbose"])
+    settings = Common.of(options)
+    prepare([options["junit"]])
+    from verifier.batch.instances import read_instances, select
+    from verifier.batch.junit import junit
+    from verifier.batch.run import run
+    from verifier.batch.store import opened
 
-    return run_batch(options)
+    demands = _demands(options)
+    listed = read_instances(options["sources"], settings.machine.timeout)
+    instances = select(listed, options["pattern"], options["limit"])
+    if not instances:
+        raise InputError("no instance is left to decide" if options["pattern"] else "the lists hold no instance")
+    plan = _plan(options, settings, instances)
+    with opened(options["out"], options["fresh"]) as store:
+        verdicts = run(plan, store, demands)
+    if not verdicts.interrupted:
+        for warning in demands.unused(verdicts.records):
+            log.warning("%s", warning)
+    if options["junit"] is not None:
+        write_whole(options["junit"], junit(verdicts.records, verdicts.findings))
+    _tell(plan, verdicts)
+    return verdicts.exit_code
 
 
 for _option in batch.params:  # the common options, in the words of this command
     if isinstance(_option, click.Option) and _option.name in _HELP:
         _option.help = _HELP[_option.name]
+
+
+def _demands(options: dict[str, Any]) -> Demands:
+    from verifier.batch.instances import read_expected
+    from verifier.batch.judge import Demands, Require
+    from verifier.batch.records import read_records
+
+    baseline, strict = options["baseline"], options["fail_on_regression"]
+    if strict and baseline is None:
+        raise InputError("--fail-on-regression needs a --baseline to compare with")
+    before = {} if baseline is None else {record.names: record for record in read_records(baseline)}
+    require = None if options["require"] is None else Require(options["require"])
+    return Demands(read_expected(options["expected"]), before, strict, require)
+
+
+def _plan(options: dict[str, Any], settings: Common, instances: tuple[Instance, ...]) -> Plan:
+    from verifier.batch.engine import LocalEngine
+    from verifier.batch.jobs import Terms
+    from verifier.batch.process import Launch
+    from verifier.batch.run import Plan
+    from verifier.machine import cores_each, memory_each, workers
+
+    machine = settings.machine
+    jobs = min(options["jobs"] or workers(machine), len(instances))
+    threads = machine.threads or cores_each(jobs)
+    memory = options["memory"] * 10**6 if options["memory"] else memory_each(jobs)
+    launch = Launch(threads, memory, settings.verbose)
+    words = _words(options["config"], options["overrides"])
+    terms = Terms(settings.config, machine.device, threads, settings.seed, words)
+    if options["engine"] == "ray":
+        from verifier.batch.cluster import RayEngine
+
+        return Plan(instances, terms, RayEngine(options["address"], jobs * threads, launch), quiet=settings.quiet)
+    if options["address"] is not None:
+        raise InputError("--address is that of a Ray cluster: add --engine ray")
+    return Plan(instances, terms, LocalEngine(jobs, launch), jobs, settings.quiet)
+
+
+def _words(config: str, overrides: tuple[str, ...]) -> tuple[str, ...]:
+    """The options of the configuration for a command line that is typed elsewhere."""
+    from verifier.config import presets
+
+    named = config if config in presets() else os.path.abspath(config)
+    return ("--config", named, *(word for override in overrides for word in ("--set", override)))
+
+
+def _tell(plan: Plan, verdicts: Verdicts) -> None:
+    from verifier.batch.summary import finding_lines, last_line, table_lines
+
+    lines = [] if plan.quiet else table_lines(verdicts.records)
+    lines += finding_lines(verdicts.findings)
+    lines.append(last_line(verdicts.records, len(plan.instances), verdicts.findings))
+    if verdicts.interrupted:
+        lines[-1] += "; interrupted, the same command goes on"
+    say("\n".join(lines))

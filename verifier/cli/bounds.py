@@ -59,6 +59,9 @@ def bounds(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) ->
     """
     check_names(options)
     paths = instance_paths(files, networks)
-    from verifier.cli.survey import Question, answer
+    from verifier.cli.survey import Surveyor
 
-    return answer(Question.of(*paths, options))
+    with Surveyor(*paths, options) as surveyor:
+        surveyor.answer = surveyor.run()
+    surveyor.draw()
+    return surveyor.code

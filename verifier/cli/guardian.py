@@ -16,10 +16,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from verifier.cli.files import clear_named, option_value, write_whole
 from verifier.clock import process_start
 from verifier.errors import Undelivered
-from verifier.streams import say, tell
+from verifier.output import clear_named, option_value, say, tell, write_whole
 
 WITHOUT_VERDICT = ("batch", "bounds", "show", "robust", "report")
 """Commands that do not answer with a verdict."""

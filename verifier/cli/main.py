@@ -6,22 +6,34 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from verifier import __version__
-from verifier.cli.files import clear_named, option_value
 from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
-from verifier.streams import tell
+from verifier.output import clear_named, option_value, tell
+
+COMMANDS = ("attack", "batch", "bounds", "report", "robust", "show", "verify")
+"""Each is a function of this name in a file of this name."""
 
 
-class Program(click.Group):
+class CommandLine(click.Group):
     """A group whose first argument may also be a network: then it decides an instance."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"verifier.cli.{cmd_name}"), cmd_name)
+        return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {"--help", "-h", "--version"}
-        if args and args[0] not in self.commands and args[0] not in own:
+        if args and args[0] not in COMMANDS and args[0] not in own:
             args = ["verify", *args]
         return super().parse_args(ctx, args)
 
@@ -30,7 +42,7 @@ class Program(click.Group):
         formatter.write_usage(ctx.command_path, "COMMAND [ARGS]...")
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.version_option(__version__, prog_name="strata-verifier")
 def program() -> None:
     """Proves properties of neural networks, or finds counterexamples.
@@ -41,21 +53,6 @@ def program() -> None:
 
     `verify NET PROP --help` lists the options.
     """
-
-
-def _register() -> None:
-    from verifier.cli.batch import batch
-    from verifier.cli.bounds import bounds
-    from verifier.cli.commands import attack, decide
-    from verifier.cli.report import report
-    from verifier.cli.robust import robust
-    from verifier.cli.show import show
-
-    for command in (decide, attack, bounds, batch, show, robust, report):
-        program.add_command(command)
-
-
-_register()
 
 
 def run(argv: Sequence[str]) -> int:
@@ -85,7 +82,7 @@ def _follow(argv: Sequence[str]) -> int:
 
 
 def _failed(argv: Sequence[str], error: BaseException) -> int:
-    from verifier.result.ledger import sentence
+    from verifier.result.status import sentence
 
     bad_input = isinstance(error, InputError) or (isinstance(error, OSError) and error.filename is not None)
     if not isinstance(error, Undelivered) and not bad_input and {"-v", "--verbose"} & set(argv):
@@ -108,11 +105,13 @@ def _record(argv: Sequence[str], error: BaseException | None) -> None:
     files = {option: path for option, path in named.items() if path and not os.path.exists(path)}
     if error is not None and not files:  # nothing to write, so nothing to load
         return
-    from verifier.cli.answer import Answer, Sinks
-    from verifier.result.ledger import Ledger
+    from verifier.cli.session import Sinks
+    from verifier.result.delivery import undisturbed
+    from verifier.result.status import Status
     from verifier.result.verdict import Reason, Verdict
 
-    interrupted = Ledger().conclude(Verdict.UNKNOWN, Reason.INTERRUPTED, "the run was interrupted")
-    Answer(Sinks(files.get("json"), files.get("result")).write).give(
-        interrupted if error is None else Ledger().fail(error)
-    )
+    answer = Status().conclude(Verdict.UNKNOWN, Reason.INTERRUPTED, "the run was interrupted")
+    if error is not None:
+        answer = Status().fail(error)
+    with undisturbed():
+        Sinks(files.get("json"), files.get("result")).write(answer)

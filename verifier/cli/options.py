@@ -1,13 +1,21 @@
-"""Options and arguments that commands share.  Only click is imported here, so that `--help` is fast."""
+"""Options and arguments that commands share, and the log.  Nothing heavy is imported here: `--help` is fast."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from verifier.arguments import LARGEST_SEED, MOST_THREADS
+from verifier.arguments import LARGEST_SEED, MOST_THREADS, device_name, seconds
+from verifier.clock import Clock, process_start
+
+if TYPE_CHECKING:
+    from verifier.config import Config
+    from verifier.machine import Machine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,3 +73,45 @@ def instance_paths(files: tuple[str, ...], networks: tuple[str, ...]) -> tuple[s
     if len(files) != 2:
         raise click.UsageError(f"a network and a property are expected, not {len(files)} file(s)")
     return files[0], files[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The common options, checked."""
+
+    config: Config
+    machine: Machine
+    seed: int
+    quiet: bool
+    verbose: bool
+    clock: Clock
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Common:
+        """Raises InputError for a bad option.  The time limit counts from the start of this process."""
+        from verifier.config import load_config
+        from verifier.machine import Machine
+
+        timeout = seconds(options["timeout"], "--timeout")
+        machine = Machine(device_name(options["device"], "--device"), options["threads"], timeout)
+        config = load_config(options["config"], options["overrides"])
+        clock = machine.clock(process_start())
+        return cls(config, machine, options["seed"], options["quiet"], options["verbose"], clock)
+
+
+class LevelAndText(logging.Formatter):
+    """`warning: what happened`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname.lower()}: {record.getMessage()}"
+
+
+def start_logging(quiet: bool, verbose: bool) -> None:
+    """Sends the package's log to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LevelAndText())
+    level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
+    logger = logging.getLogger("verifier")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(level)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+from verifier.cli.options import start_logging
+from verifier.output import check_writable, say, say_document, write_whole
+
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
@@ -18,15 +21,11 @@ def report(folders: tuple[str, ...], output: str, title: str, quiet: bool, verbo
     cactus plot, the time by phase, and for each instance its command line and its counterexample; networks that
     look at images get pictures of it.  Two folders are compared instance by instance.
     """
-    from verifier.cli.common import start_logging
-    from verifier.cli.files import check_writable, write_whole
-    from verifier.streams import say, say_document
-
     start_logging(quiet, verbose)
     if output != "-":
         check_writable(output)
     from verifier.report.page import page
-    from verifier.report.records import read_runs
+    from verifier.report.summary import read_runs
 
     runs = read_runs(folders)
     text = page(runs, title)

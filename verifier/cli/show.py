@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from verifier.cli.options import common
+from verifier.cli.options import Common, common, start_logging
+from verifier.errors import UnsupportedOperator
+from verifier.output import say
+
+if TYPE_CHECKING:
+    from verifier.network.models.onnx import OnnxModel
+    from verifier.network.network import Network
+    from verifier.property.property import Property
 
 
 @click.command()
@@ -15,12 +24,8 @@ from verifier.cli.options import common
 @common
 def show(net: str, prop: str | None, **options: Any) -> int:
     """Show layers, operators, input box, clauses, and what is unsupported."""
-    from verifier.cli.common import Common, start_logging
-    from verifier.streams import say
-
     start_logging(options["quiet"], options["verbose"])
     Common.of(options)
-    from verifier.cli.describe import network_lines, property_lines
     from verifier.network.models.onnx import load_onnx
     from verifier.property.vnnlib import load_property
 
@@ -29,3 +34,94 @@ def show(net: str, prop: str | None, **options: Any) -> int:
         lines += ["", *property_lines(prop, load_property(prop))]
     say("\n".join(lines))
     return 0
+
+
+def network_lines(model: OnnxModel) -> list[str]:
+    """The network: its file, then its layers or the reason why it has none."""
+
+    counts = Counter(node.op_type for node in model.proto.graph.node)
+    lines = [
+        f"network     {model.path}",
+        f"sha256      {model.sha256}",
+        f"opset       {model.opset}",
+        f"input       {_shape(model.input_shape)} {model.dtype}, {model.n_in} values",
+        f"output      {_shape(model.output_shape)}, {model.n_out} values",
+        f"operators   {_counted(counts)}",
+    ]
+    try:
+        return lines + _layer_lines(model.network())
+    except UnsupportedOperator as error:  # what `show` is asked to tell, so no error here
+        others = {name: n for name, n in counts.items() if name not in (*error.supported, "Constant", error.op_type)}
+        lines.append(f"unsupported {error.message.partition(' (supported: ')[0]}")
+        if others:
+            lines.append(f"            besides, unless they fold into constants: {_counted(others)}")
+        return [*lines, f"supported   {', '.join(error.supported)}"]
+
+
+def _layer_lines(network: Network) -> list[str]:
+    """One line per affine layer: its size, what it reads, what it does."""
+    total = f"{len(network.groups)} ReLU groups with {network.relus} neurons, and the output"
+    lines = [f"parameters  {network.parameters}", f"layers      {total}"]
+    for number, layer in enumerate(network.layers, start=1):
+        name = f"group {number}" if number <= len(network.groups) else "output"
+        sources = ["input" if source == 0 else f"group {source}" for source, _ in layer.terms]
+        terms = [term.describe() for _, term in layer.terms]
+        reads = "; ".join(f"{term} of {source}" for term, source in zip(terms, sources, strict=True)) or "constant"
+        lines.append(f"  {name:<10}{_shape(layer.shape):<16}{layer.size:>7}  {reads}  ({layer.name})")
+    return lines + _cut_lines(network) + _merged_lines(network)
+
+
+def _cut_lines(network: Network) -> list[str]:
+    """Which groups take no cuts, and why: what `active_set` and its kin can make of the network."""
+    from verifier.bounding.cuts.anderson import reads_only_moved_inputs
+    from verifier.operators.signed import within_reach
+
+    lines = []
+    for number, group in enumerate(network.groups, start=1):
+        hidden = [term for _, term in group.terms if not within_reach(term)]
+        if reads_only_moved_inputs(group):
+            lines.append(f"none at group {number}: each neuron reads a single value, so that cuts add nothing")
+        elif hidden:
+            size = f"{hidden[0].n_out} x {hidden[0].n_in}"
+            lines.append(
+                f"none with shared masks at group {number}: the signs of its weights are out of reach, because their "
+                f"matrix is a product or sum with {size} entries (masks of single weights still work)"
+            )
+    heads = ["cuts", *[""] * len(lines)]
+    return [f"{head:<12}{line}" for head, line in zip(heads, lines or ["at all groups"], strict=False)]
+
+
+def _merged_lines(network: Network) -> list[str]:
+    """How many neurons a proof has to deal with, if not with all of them."""
+    from verifier.network.merge import merged
+
+    left = merged(network).relus
+    why = "the others repeat or mirror them, are constant, or nobody reads them"
+    return [] if left == network.relus else [f"merged      {left} neurons are enough: {why}"]
+
+
+def property_lines(path: str, prop: Property) -> list[str]:
+    """The property: boxes, and how many rows its clauses have."""
+    boxes, rows = prop.boxes, Counter(len(clause.rows) for clause in prop.clauses)
+    lines = [
+        f"property    {path}",
+        f"variables   {prop.n_x} inputs, {prop.n_y} outputs, VNN-LIB {'1.0' if prop.variables is None else '2.0'}",
+        f"clauses     {len(prop.clauses)}" + "".join(f"; {n} with {size} rows" for size, n in sorted(rows.items())),
+        f"boxes       {len(boxes)}",
+    ]
+    if len(boxes):
+        widths = boxes.upper - boxes.lower
+        points = int((boxes.upper == boxes.lower).all(axis=0).sum())
+        lines.append(f"  inputs    from {boxes.lower.min():g} to {boxes.upper.max():g}, {points} of them fixed")
+        lines.append(f"  widths    smallest {widths.min():g}, mean {widths.mean():g}, largest {widths.max():g}")
+        if not boxes.exact.all():
+            lines.append(f"  float32   {int((~boxes.exact).sum())} boxes have an input without a float32 value inside")
+    return lines + [f"warning     {text}" for text in prop.warnings]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "[" + ",".join(str(n) for n in shape) + "]"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in sorted(counts.items())) or "none"

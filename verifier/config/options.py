@@ -7,7 +7,8 @@ the structs of this file.  The structs build what they describe, which imports t
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Literal, Union
+import operator
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -88,7 +89,7 @@ class Search(Options, frozen=True):
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
     cost_ratios: tuple[Step, ...] | None = None
     patience: Count = 0  # domains that a tier bounds before the one above it is tried
-    branching: str = "intercept"
+    branching: str | Options = "intercept"  # a name, or with its options as for a tier
     sharpen: Sharpen = Sharpen()
     tighten: Tighten = Tighten()
     batch: Positive = 256  # domains that are bounded together
@@ -111,7 +112,9 @@ class Search(Options, frozen=True):
         ladder = Ladder(tuple(_built(TIERS, tier) for tier in self.tiers), self.cost_ratios, self.patience)
         every, method = self.tighten.every, HIDDEN.build(self.tighten.method)
         tightening = AfterSplit(method, every) if every else Never()
-        return Policy(ladder, BRANCHERS.build(self.branching), tightening, self.batch, self.fill)
+        rule = self.branching
+        brancher = BRANCHERS.build(rule) if isinstance(rule, str) else _built(BRANCHERS, rule)
+        return Policy(ladder, brancher, tightening, self.batch, self.fill)
 
     def sharpening(self) -> Sharpening | None:
         """How long searches get better bounds of hidden neurons."""
@@ -158,7 +161,7 @@ class Config(Options, frozen=True):
 
         Raises msgspec.ValidationError for an unknown key or a value of the wrong kind.
         """
-        for plugin in plain.get("plugins", ()):
+        for plugin in msgspec.convert({key: plain[key] for key in plain if key == "plugins"}, cls).plugins:
             load_plugin(plugin)
         found = msgspec.convert(plain, _derived(cls, complete()))
         return cls(found.falsify, found.bounding, found.search, found.plugins)
@@ -189,7 +192,8 @@ def _complete(*names: tuple[str, ...]) -> dict[str, type[Options]]:
     bounders, hidden, branchers, attacks, tiers = names
     sections = {name: BOUNDERS.options(name) for name in bounders if BOUNDERS.options(name) is not Options}
     rigorous = ("none", *BOUNDERS.names(without="reference"))
-    ways, sharpeners, rules = Literal[hidden], Literal[rigorous], Literal[branchers]
+    ways, sharpeners = Literal[hidden], Literal[rigorous]
+    rules = Literal[branchers] | _one(BRANCHERS, branchers)
     quick = [(field.name, field.type, field.default) for field in msgspec.structs.fields(ATTACKS.options("quick"))]
     falsify: Any = msgspec.defstruct("Falsify", quick, bases=(Falsify,), frozen=True)
     tighten = _derived(Tighten, {"method": ways})
@@ -214,10 +218,14 @@ def _derived(base: type[Options], kinds: dict[str, Any]) -> Any:
     return msgspec.defstruct(base.__name__, fields, bases=(base,), frozen=True)
 
 
+def _one(registry: Registry[Any], names: tuple[str, ...]) -> Any:
+    """A mapping with the name and the options of any of the methods."""
+    return functools.reduce(operator.or_, (_tagged(registry, name) for name in names))
+
+
 def _many(registry: Registry[Any], names: tuple[str, ...]) -> Any:
-    """A list of methods, each a mapping with its name and its options."""
-    kinds = tuple(_tagged(registry, name) for name in names)
-    return tuple[Union[kinds], ...]  # type: ignore[valid-type]  # noqa: UP007
+    kind = _one(registry, names)
+    return tuple[kind, ...]  # type: ignore[valid-type]
 
 
 @functools.cache

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from verifier.clock import Clock
 from verifier.falsify.target import Target
-from verifier.property.problem import Problem
-from verifier.result.counterexample import Counterexample, Runnable
+from verifier.result.counterexample import Counterexample
 from verifier.shapes import Float, Int, Tensor
 
 
@@ -29,30 +29,7 @@ class Falsifier(ABC):
     def improve(
         self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> Counterexample | None:
-        """A short local search from given points, each for its own clause."""
-
-    def search(self, problem: Problem, model: Runnable, until: Clock) -> Counterexample | None:
-        """The first counterexample found, or None at the latest when `until` expires.
-
-        Where real arithmetic confirms none, it is one of the original network alone.
-        """
-        if not problem.property.clauses or until.expired():
-            return None
-        target = Target.of(problem, model)
-        return self.attack(target, until) or target.reserve.found()
-
-    def refine(
-        self, problem: Problem, model: Runnable, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"], until: Clock
-    ) -> Counterexample | None:
-        """Tries points that somebody else offers, such as the minimisers of a relaxation.
-
-        Requires: point i belongs to clause `clauses[i]`; it may lie outside of the clause's box.
-        A caller with many batches of points builds an `Target` once and calls `improve`.
-        """
-        if not len(x) or until.expired():
-            return None
-        target = Target.of(problem, model, x.device)
-        return self.improve(target, x.to(target.dtype), clauses, until) or target.reserve.found()
+        """A short local search from given points, each for its own clause, whose box they may have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +39,17 @@ class FirstOf(Falsifier):
     parts: tuple[Falsifier, ...]
 
     def attack(self, target: Target, until: Clock) -> Counterexample | None:
-        for part in self.parts:
-            if until.expired():
-                return None
-            if witness := part.attack(target, until):
-                return witness
-        return None
+        return self._first(until, lambda part: part.attack(target, until))
 
     def improve(
         self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> Counterexample | None:
+        return self._first(until, lambda part: part.improve(target, x, clause, until))
+
+    def _first(self, until: Clock, tried: Callable[[Falsifier], Counterexample | None]) -> Counterexample | None:
         for part in self.parts:
             if until.expired():
                 return None
-            if witness := part.improve(target, x, clause, until):
+            if witness := tried(part):
                 return witness
         return None

@@ -173,7 +173,7 @@ class PGD(Falsifier):
 
     def _points(self, target: Target) -> int:
         """Descents that the effort allows."""
-        seconds = SECONDS_PER_MULTIPLICATION * target.work + SECONDS_PER_NUMBER * target.traffic
+        seconds = SECONDS_PER_MULTIPLICATION * target.network.work + SECONDS_PER_NUMBER * target.traffic
         passes = max(self.passes, int(self.effort / seconds))
         return max(1, passes // self.descent.steps)
 

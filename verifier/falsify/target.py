@@ -1,4 +1,4 @@
-"""The instance as the falsifier sees it: in the precision of the network, on one device, all clauses in one table."""
+"""The instance under attack: in the precision of the network, on one device, all clauses in one table."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class RowTable:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Where a search for counterexamples takes place.
+    """The instance under attack.
 
     `network` is a copy in float32, or in float64 if that is what the original network runs in.  `lower` and `upper`
     are the boxes rounded inward to that precision, so every such float between them is a point of the property's box
@@ -107,7 +107,7 @@ class Target:
 
     @classmethod
     def of(cls, problem: Problem, model: Runnable, device: torch.device | str = "cpu") -> Target:
-        """Copies what the search needs to `device`."""
+        """Copies what the attack needs to `device`.  Require: at least one clause."""
         prop, dtype = problem.property, torch.float64 if precision(model) == np.float64 else torch.float32
         box = torch.tensor([clause.box for clause in prop.clauses], dtype=torch.long, device=device)
         network = problem.network.to(device, dtype)
@@ -127,12 +127,6 @@ class Target:
     @property
     def clauses(self) -> int:
         return len(self.box)
-
-    @functools.cached_property
-    def work(self) -> int:
-        """Multiplications of one forward pass at one point, roughly; known without running anything."""
-        terms = [term for layer in self.network.layers for _, term in layer.terms]
-        return sum(max(term.parameters, (1 + term.depth) * min(term.n_in, term.n_out)) for term in terms)
 
     @functools.cached_property
     def traffic(self) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.operators import Chain, Conv, Dense, Diagonal, LinearMap, Select, Sparse
+from verifier.operators import Chain, Conv, Dense, Diagonal, LinearMap, Select, Sparse, WindowAxis
 from verifier.operators.base import flat_size
 from verifier.operators.matrix import taken_rows, worth_it
 from verifier.shapes import Bool, Float64, Int, Tensor
@@ -136,11 +136,7 @@ def rounds_nothing(linear: LinearMap, x: Float64[Tensor, " n_in"]) -> bool:
         return linear.depth == 0
     if not isinstance(linear, Dense | Sparse | Diagonal) or linear.roundings or linear.parameters > MOST_ENTRIES:
         return False
-    if isinstance(linear, Dense):
-        weights = linear.weight
-    else:
-        weights = linear.values if isinstance(linear, Sparse) else linear.scale
-    least = _least_unit(weights) * _least_unit(x)
+    least = _least_unit(linear.weights) * _least_unit(x)
     return bool(linear.magnitude(x.abs()).max() <= 2.0**52 * least) and least >= FLOAT.tiny
 
 
@@ -212,9 +208,9 @@ def _unrolled(conv: Conv) -> Entries | None:
 def _windows(conv: Conv) -> Int[Tensor, "P T"]:
     """Where each tap of the kernel lies for each position of the output, in one channel; -1 in the padding."""
     place = torch.zeros(1, 1, dtype=torch.long)
-    for axis, n in enumerate(conv.in_shape[1:]):
-        start = torch.arange(conv.out_shape[1 + axis]) * conv.stride[axis] - conv.padding[axis][0]
-        at = start.unsqueeze(1) + torch.arange(conv.weight.shape[2 + axis]) * conv.dilation[axis]
+    settings = zip(conv.in_shape[1:], conv.weight.shape[2:], conv.stride, conv.dilation, conv.padding, strict=True)
+    for n, kernel, stride, dilation, sides in settings:
+        at = WindowAxis(n, kernel, stride, dilation, *sides).spots()
         here, outer = at[None, :, None, :], place[:, None, :, None]
         known = (here >= 0) & (here < n) & (outer >= 0)
         place = torch.where(known, outer * n + here, -1).reshape(len(place) * len(at), -1)

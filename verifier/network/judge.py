@@ -7,7 +7,6 @@ float64 is the rounding noise of each output.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -33,21 +32,17 @@ WORK = 2.0e9  # multiplications that the comparison may take, as long as there a
 
 
 @runtime_checkable
-class SourceModel(Protocol):
-    """What `OnnxModel` and `ModuleModel` have in common (both also know their `output_shape`)."""
+class Judged(Protocol):
+    """What is asked of a model here."""
 
-    sha256: str
     dtype: np.dtype[Any]
-
-    @property
-    def input_shape(self) -> tuple[int, ...]: ...
 
     def run(self, x: Array) -> Array: ...
 
     def network(self, far_bounds: bool = False) -> Network: ...
 
 
-def faithful_network(model: SourceModel, boxes: Boxes) -> Network:
+def faithful_network(model: Judged, boxes: Boxes) -> Network:
     """The lowered network, which has the bounds of all Clips that activations can reach from these boxes."""
     network = model.network()
     if network.within == np.inf or network.n_in != boxes[0].shape[1]:
@@ -57,7 +52,7 @@ def faithful_network(model: SourceModel, boxes: Boxes) -> Network:
     return network if inside else model.network(far_bounds=True)
 
 
-def check_against(model: SourceModel, network: Network, boxes: Boxes, seed: int = 0, count: int = 8) -> float:
+def check_against(model: Judged, network: Network, boxes: Boxes, seed: int = 0, count: int = 8) -> float:
     """Compare `network` with `model.run` at points of the boxes [N, n0] and beyond, `count` in a box if there is one.
 
     Returns the largest difference of an output inside of the boxes, relative to the output's own size there.  Raises
@@ -69,10 +64,11 @@ def check_against(model: SourceModel, network: Network, boxes: Boxes, seed: int 
         raise InputError(f"the network takes {network.n_in} inputs, but the box has {lower.shape[-1]}")
     generator = np.random.default_rng(seed)
     chosen = _some_boxes(lower, upper, generator)
-    most = max(12, int(WORK / max(_work(network), 1.0)))
+    most = max(12, int(WORK / max(network.work, 1)))
     each = max(2, min(count, most // len(chosen[0])) if len(chosen[0]) == 1 else min(4, most // len(chosen[0])))
     worst = 0.0
-    for points in _points_of_boxes(chosen, each, generator):
+    for low, high in zip(*chosen, strict=True):
+        points = sample_box(low, high, generator, each)
         worst = max(worst, _compare(model, network, points, inside=True))
     _compare(model, network, _points_beyond(chosen, 12 if most > 100 else 6, generator), inside=False)
     return worst
@@ -99,11 +95,6 @@ def _some_boxes(lower: Array, upper: Array, generator: np.random.Generator) -> B
     return low[picked], high[picked]
 
 
-def _points_of_boxes(boxes: Boxes, each: int, generator: np.random.Generator) -> Iterator[Array]:
-    for low, high in zip(*boxes, strict=True):
-        yield sample_box(low, high, generator, each)
-
-
 def _points_beyond(boxes: Boxes, count: int, generator: np.random.Generator) -> Array:
     """Points around the boxes, at distances from a part to many times of their size and position."""
     pick = generator.integers(len(boxes[0]), size=count)
@@ -113,7 +104,7 @@ def _points_beyond(boxes: Boxes, count: int, generator: np.random.Generator) -> 
     return np.asarray((low + high) / 2 + generator.uniform(-1.0, 1.0, size=low.shape) * spread * scale)
 
 
-def _compare(model: SourceModel, network: Network, points: Array, inside: bool) -> float:
+def _compare(model: Judged, network: Network, points: Array, inside: bool) -> float:
     """The largest relative difference at these points; those beyond the boxes may overflow, those inside may not."""
     with np.errstate(over="ignore"):
         points = points.astype(model.dtype)
@@ -160,9 +151,3 @@ def _rounding(network: Network, x: Float64[Tensor, "P n0"], dtype: np.dtype[Any]
         noise = (single - values[-1]).abs().nan_to_num(0.0, 0.0).amax(dim=0)
         allowed = allowed + NOISE * noise + float(np.finfo(np.float32).eps) * size.expand(len(x), network.n_out)
     return allowed.nan_to_num(0.0, 0.0).numpy()
-
-
-def _work(network: Network) -> float:
-    """Multiplications of one forward pass, roughly."""
-    terms = [term for layer in network.layers for _, term in layer.terms]
-    return float(sum(max(term.parameters, (1 + term.depth) * min(term.n_in, term.n_out)) for term in terms))

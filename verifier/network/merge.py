@@ -20,7 +20,7 @@ import torch
 
 from verifier.network.entries import Entries, convolutions, entries_of, map_of, product, total
 from verifier.network.network import Affine, Network
-from verifier.operators import Chain, Conv, Dense, Diagonal, LinearMap, Select, Sparse, add, compose, gamma
+from verifier.operators import Chain, Conv, Dense, LinearMap, Select, add, compose, gamma
 from verifier.operators.base import FLOOR
 from verifier.shapes import Bool, Float64, Int, Tensor
 
@@ -280,11 +280,4 @@ def _is_zero(linear: LinearMap) -> bool:
         return any(_is_zero(factor) for factor in linear.maps)
     if isinstance(linear, Select):
         return not bool((linear.index >= 0).any())
-    weights: torch.Tensor | None = None
-    if isinstance(linear, Dense | Conv):
-        weights = linear.weight
-    elif isinstance(linear, Diagonal):
-        weights = linear.scale
-    elif isinstance(linear, Sparse):
-        weights = linear.values
-    return weights is not None and not bool(weights.any())
+    return linear.weights is not None and not bool(linear.weights.any())

@@ -117,6 +117,12 @@ class Network:
         return sum(layer.bias.numel() + sum(t.parameters for _, t in layer.terms) for layer in self.layers)
 
     @property
+    def work(self) -> int:
+        """Multiplications of one forward pass at one point, roughly; known without running anything."""
+        terms = [term for layer in self.layers for _, term in layer.terms]
+        return sum(max(term.parameters, (1 + term.depth) * min(term.n_in, term.n_out)) for term in terms)
+
+    @property
     def last_use(self) -> tuple[int, ...]:
         """For every source j = 0..K the number of the last layer (1..K+1) that reads it; 0 if none does."""
         last = [0] * (len(self.groups) + 1)

@@ -2,7 +2,7 @@
 
 from verifier.operators.base import UNIT_ROUNDOFF, LinearMap, gamma
 from verifier.operators.compose import Chain, Sum, add, compose
-from verifier.operators.conv import Conv, Transposed
+from verifier.operators.conv import Conv, Transposed, WindowAxis
 from verifier.operators.matrix import Dense, Sparse, stored
 from verifier.operators.select import Diagonal, Select
 
@@ -17,6 +17,7 @@ __all__ = [
     "Sparse",
     "Sum",
     "Transposed",
+    "WindowAxis",
     "add",
     "compose",
     "gamma",

@@ -62,15 +62,18 @@ class LinearMap(ABC):
         """A few words for `verify show`."""
 
     @property
+    def weights(self) -> Tensor | None:
+        """The numbers that the map stores; None if it only moves entries, or is made of other maps."""
+        return None
+
+    def reweighted(self: MapT, weights: Tensor, roundings: int = 0) -> MapT:
+        """The same map with other numbers for its `weights`, made inexact by so many more operations."""
+        raise TypeError(f"{self.describe()} stores no weights")
+
+    @property
     def parameters(self) -> int:
-        """How many numbers the map stores."""
-        return 0
-
-
-def require_finite(name: str, values: Tensor) -> None:
-    """Reject matrices with NaN or infinite entries: no bound that uses them means anything."""
-    if not bool(torch.isfinite(values).all()):
-        raise ValueError(f"{name} has entries that are not finite")
+        """How many numbers the map stores, those of its parts included."""
+        return 0 if self.weights is None else self.weights.numel()
 
 
 def flat_size(shape: tuple[int, ...]) -> int:

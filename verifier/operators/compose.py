@@ -17,17 +17,14 @@ from verifier.operators.matrix import Dense, Sparse
 from verifier.operators.select import Diagonal, Select
 from verifier.shapes import Float, Tensor
 
+ComposedT = TypeVar("ComposedT", bound="Composed")
+
 
 @dataclass(frozen=True, eq=False)
-class Chain(LinearMap):
-    """maps[-1] ... maps[1] maps[0]: the first of `maps` is applied first."""
+class Composed(LinearMap):
+    """What products and sums of maps have in common."""
 
     maps: tuple[LinearMap, ...]
-
-    def __post_init__(self) -> None:
-        for inner, outer in zip(self.maps, self.maps[1:], strict=False):
-            if inner.n_out != outer.n_in:
-                raise ValueError(f"a map to {inner.n_out} entries cannot feed one that takes {outer.n_in}")
 
     @property
     def n_in(self) -> int:  # type: ignore[override]
@@ -38,12 +35,25 @@ class Chain(LinearMap):
         return self.maps[-1].n_out
 
     @property
-    def depth(self) -> int:  # type: ignore[override]
-        return sum(m.depth for m in self.maps)
-
-    @property
     def parameters(self) -> int:
         return sum(m.parameters for m in self.maps)
+
+    def to(self: ComposedT, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> ComposedT:
+        return replace(self, maps=tuple(m.to(device, dtype) for m in self.maps))
+
+
+@dataclass(frozen=True, eq=False)
+class Chain(Composed):
+    """maps[-1] ... maps[1] maps[0]: the first of `maps` is applied first."""
+
+    def __post_init__(self) -> None:
+        for inner, outer in zip(self.maps, self.maps[1:], strict=False):
+            if inner.n_out != outer.n_in:
+                raise ValueError(f"a map to {inner.n_out} entries cannot feed one that takes {outer.n_in}")
+
+    @property
+    def depth(self) -> int:  # type: ignore[override]
+        return sum(m.depth for m in self.maps)
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         for m in self.maps:
@@ -60,38 +70,21 @@ class Chain(LinearMap):
             r = m.magnitude(r)
         return r
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Chain:
-        return Chain(tuple(m.to(device, dtype) for m in self.maps))
-
     def describe(self) -> str:
         return ", ".join(m.describe() for m in self.maps)
 
 
 @dataclass(frozen=True, eq=False)
-class Sum(LinearMap):
+class Sum(Composed):
     """The sum of several maps between the same spaces."""
-
-    maps: tuple[LinearMap, ...]
 
     def __post_init__(self) -> None:
         if len({(m.n_in, m.n_out) for m in self.maps}) != 1:
             raise ValueError("maps of different sizes cannot be added")
 
     @property
-    def n_in(self) -> int:  # type: ignore[override]
-        return self.maps[0].n_in
-
-    @property
-    def n_out(self) -> int:  # type: ignore[override]
-        return self.maps[0].n_out
-
-    @property
     def depth(self) -> int:  # type: ignore[override]
         return max(m.depth for m in self.maps) + len(self.maps)
-
-    @property
-    def parameters(self) -> int:
-        return sum(m.parameters for m in self.maps)
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return _total([m.forward(x) for m in self.maps])
@@ -101,9 +94,6 @@ class Sum(LinearMap):
 
     def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return _total([m.magnitude(r) for m in self.maps])
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Sum:
-        return Sum(tuple(m.to(device, dtype) for m in self.maps))
 
     def describe(self) -> str:
         return " + ".join(f"({m.describe()})" for m in self.maps)
@@ -133,19 +123,12 @@ def add(first: LinearMap, second: LinearMap) -> LinearMap:
     parts: list[LinearMap] = []
     for term in (first, second):
         parts.extend(term.maps if isinstance(term, Sum) else (term,))
-    if all(isinstance(p, Diagonal | Select) for p in parts) and _disjoint_selections(parts):
-        indices = torch.stack([p.index for p in parts if isinstance(p, Select)])
-        return Select(indices.max(dim=0).values, first.n_in)
+    selections = [p.index for p in parts if isinstance(p, Select)]
+    if len(selections) == len(parts):
+        indices = torch.stack(selections)
+        if bool(((indices >= 0).sum(dim=0) <= 1).all()):  # no entry is written twice: the pieces of one concatenation
+            return Select(indices.max(dim=0).values, first.n_in)
     return Sum(tuple(parts))
-
-
-def _disjoint_selections(parts: list[LinearMap]) -> bool:
-    """Selections that never write the same entry: the pieces of one concatenation."""
-    selections = [p for p in parts if isinstance(p, Select)]
-    if len(selections) != len(parts):
-        return False
-    written = torch.stack([s.index >= 0 for s in selections]).sum(dim=0)
-    return bool((written <= 1).all())
 
 
 def _fuse(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
@@ -186,55 +169,46 @@ def _fuse_select_after(outer: Select, inner: LinearMap) -> LinearMap | None:
 
 
 def _fuse_diagonal_after(outer: Diagonal, inner: LinearMap) -> LinearMap | None:
-    roundings = outer.roundings + 1
+    scale: Tensor | None = None
     if isinstance(inner, Diagonal):
-        scale = _product(outer.scale, inner.scale)
-        return None if scale is None else Diagonal(scale, inner.roundings + roundings)
-    if isinstance(inner, Dense):
-        scale = _shared(outer.scale, inner.repeats, inner.weight.shape[0])
-        return None if scale is None else _reweighted(inner, scale[:, None], roundings)
-    if isinstance(inner, Sparse):
-        factors = outer.scale[inner.rows]
-        return None if _product(inner.values, factors) is None else inner.scaled(factors, roundings)
-    if isinstance(inner, Conv):
-        scale = _per_channel(outer.scale, inner.weight.shape[0])
-        if scale is not None:
-            return _reweighted(inner, scale.reshape(-1, *[1] * (inner.weight.dim() - 1)), roundings)
-    return None
+        scale = outer.scale
+    elif isinstance(inner, Dense):
+        shared = _shared(outer.scale, inner.repeats, inner.weight.shape[0])
+        scale = None if shared is None else shared[:, None]
+    elif isinstance(inner, Sparse):
+        scale = outer.scale[inner.rows]
+    elif isinstance(inner, Conv):
+        shared = _per_channel(outer.scale, inner.weight.shape[0])
+        scale = None if shared is None else shared.reshape(-1, *[1] * (inner.weight.dim() - 1))
+    return _scaled(inner, scale, outer.roundings + 1)
 
 
 def _fuse_diagonal_before(outer: LinearMap, inner: Diagonal) -> LinearMap | None:
-    roundings = inner.roundings + 1
+    scale: Tensor | None = None
     if isinstance(outer, Dense):
         scale = _shared(inner.scale, outer.repeats, outer.weight.shape[1])
-        return None if scale is None else _reweighted(outer, scale, roundings)
-    if isinstance(outer, Sparse):
-        factors = inner.scale[outer.columns]
-        return None if _product(outer.values, factors) is None else outer.scaled(factors, roundings)
-    if isinstance(outer, Conv):
-        scale = _per_channel(inner.scale, outer.in_shape[0])
-        if scale is not None:
-            per_group = scale.reshape(outer.groups, 1, -1).expand(-1, outer.weight.shape[0] // outer.groups, -1)
-            factor = per_group.reshape(outer.weight.shape[0], outer.weight.shape[1])
-            return _reweighted(outer, factor.reshape(*factor.shape, *[1] * (outer.weight.dim() - 2)), roundings)
-    return None
+    elif isinstance(outer, Sparse):
+        scale = inner.scale[outer.columns]
+    elif isinstance(outer, Conv):
+        shared = _per_channel(inner.scale, outer.in_shape[0])
+        if shared is not None:
+            per_group = shared.reshape(outer.groups, 1, -1).expand(-1, outer.weight.shape[0] // outer.groups, -1)
+            scale = per_group.reshape(*outer.weight.shape[:2], *[1] * (outer.weight.dim() - 2))
+    return _scaled(outer, scale, inner.roundings + 1)
 
 
-StoredT = TypeVar("StoredT", Dense, Conv)
-
-
-def _reweighted(linear: StoredT, factors: Tensor, roundings: int) -> StoredT | None:
-    """The map with its weights times factors, or None if a product is out of range."""
-    weight = _product(linear.weight, factors)
-    return None if weight is None else replace(linear, weight=weight, roundings=linear.roundings + roundings)
-
-
-def _product(first: Tensor, second: Tensor) -> Tensor | None:
-    """Entry by entry, or None if some product is not zero and yet too small or too large for a relative error."""
-    found = first * second
+def _scaled(linear: LinearMap, scale: Tensor | None, roundings: int) -> LinearMap | None:
+    """The map with its weights times a scale; None without a scale, or if some product that is not zero is too small
+    or too large for a relative error.
+    """
+    weights = linear.weights
+    if scale is None or weights is None:
+        return None
+    found = weights * scale
     size, info = found.abs(), torch.finfo(found.dtype)
-    zero = (first == 0) | (second == 0)
-    return found if bool((zero | ((size >= info.tiny) & (size <= info.max))).all()) else None
+    zero = (weights == 0) | (scale == 0)
+    relative = bool((zero | ((size >= info.tiny) & (size <= info.max))).all())
+    return linear.reweighted(found, roundings) if relative else None
 
 
 def _shared(scale: Tensor, repeats: int, size: int) -> Tensor | None:

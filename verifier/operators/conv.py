@@ -10,7 +10,47 @@ import torch
 import torch.nn.functional as F
 
 from verifier.operators.base import LinearMap, flat_size
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Float, Int, Tensor
+
+
+@dataclass(frozen=True)
+class WindowAxis:
+    """A window that slides along one axis, which is padded before and after its entries."""
+
+    size: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @property
+    def reach(self) -> int:
+        return self.dilation * (self.kernel - 1) + 1
+
+    @property
+    def windows(self) -> int:
+        return (self.size + self.before + self.after - self.reach) // self.stride + 1
+
+    def overhanging(self) -> WindowAxis:
+        """With ceil_mode: enough padding at the end for one more window, if that starts inside of the input."""
+        span = self.size + self.before + self.after - self.reach
+        windows = -(-span // self.stride) + 1
+        if (windows - 1) * self.stride >= self.size + self.before:
+            windows -= 1
+        after = (windows - 1) * self.stride + self.reach - self.size - self.before
+        return replace(self, after=max(after, self.after))
+
+    def spots(self) -> Int[Tensor, "windows kernel"]:
+        """Where the taps of every window lie; outside of 0 to `size` is padding."""
+        starts = torch.arange(max(self.windows, 0)) * self.stride - self.before
+        return starts.unsqueeze(1) + torch.arange(self.kernel) * self.dilation
+
+    def counts(self, first: int, last: int) -> Int[Tensor, " windows"]:
+        """How many entries of every window lie in [first, last)."""
+        spots = self.spots()
+        return ((spots >= first) & (spots < last)).sum(dim=1)
+
 
 MOST_CHANNELS = 8
 """With 16 channels the direct form is faster."""
@@ -111,8 +151,11 @@ class Conv(LinearMap):
         return terms + 1 + self.roundings
 
     @property
-    def parameters(self) -> int:
-        return self.weight.numel()
+    def weights(self) -> Tensor:
+        return self.weight
+
+    def reweighted(self, weights: Tensor, roundings: int = 0) -> Conv:
+        return replace(self, weight=weights, roundings=self.roundings + roundings)
 
     def _forward(self, x: Tensor, weight: Tensor) -> Tensor:
         batch = x.shape[:-1]
@@ -192,8 +235,11 @@ class Transposed(LinearMap):
         return self.inner.depth
 
     @property
-    def parameters(self) -> int:
-        return self.inner.parameters
+    def weights(self) -> Tensor:
+        return self.inner.weight
+
+    def reweighted(self, weights: Tensor, roundings: int = 0) -> Transposed:
+        return Transposed(self.inner.reweighted(weights, roundings))
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return self.inner.transpose(x)
@@ -202,7 +248,7 @@ class Transposed(LinearMap):
         return self.inner.forward(y)
 
     def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-        return replace(self.inner, weight=self.inner.weight.abs()).transpose(r)
+        return self.inner.reweighted(self.inner.weight.abs()).transpose(r)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Transposed:
         return Transposed(self.inner.to(device, dtype))

@@ -50,8 +50,11 @@ class Dense(LinearMap):
         return max(self.weight.shape) + 1 + self.roundings
 
     @property
-    def parameters(self) -> int:
-        return self.weight.numel()
+    def weights(self) -> Tensor:
+        return self.weight
+
+    def reweighted(self, weights: Tensor, roundings: int = 0) -> Dense:
+        return replace(self, weight=weights, roundings=self.roundings + roundings)
 
     def _apply(self, x: Tensor, matrix: Tensor) -> Tensor:
         if self.repeats == 1:
@@ -134,8 +137,11 @@ class Sparse(LinearMap):
         return self._longest + 1 + self.roundings
 
     @property
-    def parameters(self) -> int:
-        return self.values.numel()
+    def weights(self) -> Tensor:
+        return self.values
+
+    def reweighted(self, weights: Tensor, roundings: int = 0) -> Sparse:
+        return replace(self, values=weights, roundings=self.roundings + roundings)
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return _product(self._matrix, x)
@@ -149,10 +155,6 @@ class Sparse(LinearMap):
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Sparse:
         values = self.values.to(device=device, dtype=dtype)
         return replace(self, rows=self.rows.to(values.device), columns=self.columns.to(values.device), values=values)
-
-    def scaled(self, factors: Float[Tensor, " e"], roundings: int) -> Sparse:
-        """Every entry times its own factor, which `roundings` operations (this one included) have made inexact."""
-        return replace(self, values=self.values * factors, roundings=self.roundings + roundings)
 
     def where(self, kept: Tensor) -> Sparse:
         """Only the entries that a mask names."""

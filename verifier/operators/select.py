@@ -102,8 +102,11 @@ class Diagonal(LinearMap):
         return 1 + self.roundings
 
     @property
-    def parameters(self) -> int:
-        return self.scale.numel()
+    def weights(self) -> Tensor:
+        return self.scale
+
+    def reweighted(self, weights: Tensor, roundings: int = 0) -> Diagonal:
+        return Diagonal(weights, self.roundings + roundings)
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return x * self.scale

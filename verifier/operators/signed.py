@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from verifier.operators.base import LinearMap
-from verifier.operators.compose import Chain
-from verifier.operators.conv import Conv, Transposed
+from verifier.operators.compose import Chain, Composed
+from verifier.operators.conv import Conv
 from verifier.operators.matrix import Dense, Sparse, stored
-from verifier.operators.select import Diagonal, Select
+from verifier.operators.select import Select
 from verifier.shapes import Float, Tensor
 
 MATERIALISE_ENTRIES = 8_000_000
@@ -78,7 +78,7 @@ def signed(linear: LinearMap) -> LinearMap | None:
 
 def within_reach(linear: LinearMap) -> bool:
     """Whether the entries of W are known or can be written out, so that `parts` and `signed` give an answer."""
-    if isinstance(linear, Dense | Sparse | Conv | Transposed | Diagonal | Select):
+    if linear.weights is not None or isinstance(linear, Select):
         return True
     if isinstance(linear, Chain) and (place := _only_factor(linear)) is not None and within_reach(linear.maps[place]):
         return True
@@ -87,14 +87,11 @@ def within_reach(linear: LinearMap) -> bool:
 
 def parts(linear: LinearMap) -> tuple[LinearMap, LinearMap] | None:
     """(W+, W-) with W = W+ + W-, or None if the entries of W are out of reach."""
-    if isinstance(linear, Dense | Conv):
-        return tuple(replace(linear, weight=w) for w in _clamped(linear.weight))  # type: ignore[return-value]
     if isinstance(linear, Sparse):
         return linear.where(linear.values > 0), linear.where(linear.values < 0)
-    if isinstance(linear, Transposed):
-        return tuple(Transposed(replace(linear.inner, weight=w)) for w in _clamped(linear.inner.weight))  # type: ignore[return-value]
-    if isinstance(linear, Diagonal):
-        return tuple(replace(linear, scale=s) for s in _clamped(linear.scale))  # type: ignore[return-value]
+    if linear.weights is not None:
+        positive, negative = _clamped(linear.weights)
+        return linear.reweighted(positive), linear.reweighted(negative)
     if isinstance(linear, Select):
         return linear, Select(torch.full_like(linear.index, -1), linear.n_in)
     if isinstance(linear, Chain):
@@ -108,14 +105,8 @@ def parts(linear: LinearMap) -> tuple[LinearMap, LinearMap] | None:
 
 def absolute(linear: LinearMap) -> LinearMap | None:
     """|W|, or None if the entries of W are out of reach."""
-    if isinstance(linear, Dense | Conv):
-        return replace(linear, weight=linear.weight.abs())
-    if isinstance(linear, Sparse):
-        return replace(linear, values=linear.values.abs())
-    if isinstance(linear, Transposed):
-        return Transposed(replace(linear.inner, weight=linear.inner.weight.abs()))
-    if isinstance(linear, Diagonal):
-        return replace(linear, scale=linear.scale.abs())
+    if linear.weights is not None:
+        return linear.reweighted(linear.weights.abs())
     if isinstance(linear, Select):
         return linear
     if isinstance(linear, Chain) and (place := _only_factor(linear)) is not None:
@@ -156,16 +147,8 @@ def _written_out(linear: LinearMap) -> LinearMap:
 
 def _any_tensor(linear: LinearMap) -> Tensor | None:
     """Some stored tensor of floats, which tells device and precision; None if the map only selects."""
-    if isinstance(linear, Dense | Conv):
-        return linear.weight
-    if isinstance(linear, Sparse):
-        return linear.values
-    if isinstance(linear, Diagonal):
-        return linear.scale
-    if isinstance(linear, Transposed):
-        return linear.inner.weight
-    inner: tuple[LinearMap, ...] = getattr(linear, "maps", ())
-    return next((found for found in map(_any_tensor, inner) if found is not None), None)
+    inner = linear.maps if isinstance(linear, Composed) else ()
+    return next((found for found in (linear.weights, *map(_any_tensor, inner)) if found is not None), None)
 
 
 def _clamped(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verifier.report.figures import bound, count, seconds, verdict
-from verifier.report.markup import Child, Markup, breakable, joined, tag
+from verifier.batch.instances import Names
+from verifier.batch.records import Record, Witness
+from verifier.report.markup import Child, Markup, bound, breakable, count, joined, seconds, tag, verdict
 from verifier.report.pictures import Album, Picture
-from verifier.report.records import Key, Record, Run, Witness
+from verifier.report.summary import Run
 
 LONGEST = 5000
 """Values of a counterexample that are written out; more would make a page of many megabytes."""
@@ -31,11 +32,11 @@ class Anchors:
     """The names by which other parts of the page point at entries of the table."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        order = {record.key: None for run in runs for record in run.records}
+        order = {record.names: None for run in runs for record in run.records}
         self.keys = sorted(order, key=lambda key: key[0])  # stable: else in the order of the runs
         self._index = {key: i for i, key in enumerate(self.keys, start=1)}
 
-    def of(self, key: Key, run: int = 0) -> str:
+    def of(self, key: Names, run: int = 0) -> str:
         """The name of an instance's entry, of the run with this index."""
         return f"i{self._index[key]}" + (f"-{run + 1}" if run else "")
 
@@ -44,7 +45,7 @@ def instance_table(runs: Sequence[Run], anchors: Anchors, album: Album) -> Marku
     """All entries.  Each is a `tbody` of its own, so that a script can sort and filter them."""
     several = len(runs) > 1
     head = [tag("th", name, scope="col", class_=kind) for name, kind in COLUMNS.items() if several or name != "run"]
-    tables = [run.by_key for run in runs]
+    tables = [run.by_names for run in runs]
     bodies = []
     for key in anchors.keys:
         for i, (run, records) in enumerate(zip(runs, tables, strict=True)):
@@ -59,13 +60,13 @@ def _entry(record: Record, run: str | None, anchor: str, pictures: Sequence[Pict
         tag("th", tag("a", breakable(_stem(record.vnnlib)), href=f"#{anchor}"), scope="row", class_="instance"),
         None if run is None else tag("td", breakable(run), class_="run"),
         tag("td", verdict(record.verdict), class_="verdict"),
-        tag("td", seconds(record.seconds), class_="seconds number", data_value=repr(record.seconds)),
+        tag("td", seconds(record.run_time), class_="seconds number", data_value=repr(record.run_time)),
         tag("td", count(record.domains), class_="number extra", data_value=_value(record.domains)),
         tag("td", bound(record.lower_bound), class_="number extra", data_value=_value(record.lower_bound)),
     ]
     folded = tag(
         "details",
-        tag("summary", breakable(f"{record.family} · {_stem(record.onnx)}"), _hint(record)),
+        tag("summary", breakable(f"{record.category} · {_stem(record.onnx)}"), _hint(record)),
         *_details(record, pictures),
     )
     wide = sum(cell is not None for cell in cells)
@@ -74,7 +75,7 @@ def _entry(record: Record, run: str | None, anchor: str, pictures: Sequence[Pict
         tag("tr", *cells),
         tag("tr", tag("td", folded, colspan=str(wide)), class_="more"),
         id=anchor,
-        data_family=record.family,
+        data_family=record.category,
         data_verdict=record.verdict.value,
         data_run=run,
     )

@@ -9,7 +9,7 @@ from verifier.report import sections
 from verifier.report.instances import Anchors, instance_table
 from verifier.report.markup import Child, Markup, joined, tag
 from verifier.report.pictures import Album
-from verifier.report.records import Run
+from verifier.report.summary import Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """Browsers then keep the promise that the page loads nothing."""

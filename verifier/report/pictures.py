@@ -5,9 +5,12 @@ The result holds the witness only.  Shape and box come from the files of the ins
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import logging
 import math
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -17,9 +20,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from verifier.batch.records import Record, Witness
 from verifier.errors import InputError
-from verifier.report.png import data_uri
-from verifier.report.records import Record, Witness
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,9 @@ FLAT = {784: (1, 28, 28), 3072: (3, 32, 32)}
 
 NEGATIVE, ZERO, POSITIVE = (0, 114, 178), (255, 255, 255), (213, 94, 0)
 """Colours of a difference of grey values."""
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_COLOUR_TYPES = {1: 0, 3: 2}  # channels -> greyscale or RGB
 
 Image = NDArray[np.float64]
 T = TypeVar("T")
@@ -174,3 +179,22 @@ def _attempt(work: Callable[[], T]) -> T | None:
     except (InputError, OSError) as error:
         log.info("no picture: %s", error)
         return None
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """The file of a picture [height, width, channels], with 1 (grey) or 3 (RGB) channels."""
+    height, width, channels = pixels.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
+    rows = np.ascontiguousarray(pixels).reshape(height, width * channels)
+    filtered = np.hstack([np.zeros((height, 1), np.uint8), rows])  # every row begins with its filter: none
+    body = zlib.compress(filtered.tobytes(), 9)
+    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+
+
+def data_uri(pixels: NDArray[np.uint8]) -> str:
+    """The picture as an address that holds it."""
+    return "data:image/png;base64," + base64.b64encode(png(pixels)).decode("ascii")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

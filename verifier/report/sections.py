@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verifier.report.figures import NOTHING, count, percent, seconds, verdict
+from verifier.batch.records import Record
+from verifier.batch.summary import OTHER, Tally, tally
 from verifier.report.instances import Anchors
-from verifier.report.markup import Markup, breakable, joined, tag
+from verifier.report.markup import NOTHING, Markup, breakable, count, joined, percent, seconds, tag, verdict
 from verifier.report.plots import Curve, cactus, scatter, shares
-from verifier.report.records import Record, Run
 from verifier.report.summary import (
-    OTHER,
-    Tally,
+    Run,
     changed,
     common,
     contradictions,
@@ -19,7 +18,6 @@ from verifier.report.summary import (
     families,
     of_family,
     pairs,
-    tally,
 )
 from verifier.result.statistics import PHASES
 from verifier.result.verdict import Verdict
@@ -39,7 +37,7 @@ ANSWERS = {
 
 
 def heading(runs: Sequence[Run], title: str) -> Markup:
-    instances = len({record.key for run in runs for record in run.records})
+    instances = len({record.names for run in runs for record in run.records})
     names = families(runs)
     what = f"{instances:,} instance{_s(instances)} in {len(names)} famil{'y' if len(names) == 1 else 'ies'}"
     if len(runs) > 1:
@@ -64,7 +62,7 @@ def alarms(runs: Sequence[Run], anchors: Anchors) -> Markup | None:
 
 
 def _first(runs: Sequence[Run], key: tuple[str, str, str], anchors: Anchors) -> str:
-    return anchors.of(key, next(i for i, run in enumerate(runs) if key in run.by_key))
+    return anchors.of(key, next(i for i, run in enumerate(runs) if key in run.by_names))
 
 
 def cards(runs: Sequence[Run]) -> Markup:
@@ -175,7 +173,7 @@ def plots(runs: Sequence[Run], anchors: Anchors) -> Markup:
 
 
 def _times(run: Run, *which: Verdict) -> list[float]:
-    return [record.seconds for record in run.records if record.verdict in which]
+    return [record.run_time for record in run.records if record.verdict in which]
 
 
 def _limit(runs: Sequence[Run]) -> float | None:
@@ -200,7 +198,7 @@ def _spent(found: Tally) -> list[Markup]:
 def changes(first: Run, second: Run, anchors: Anchors) -> Markup:
     """The instances with different verdicts, those that one run solved first."""
     found = changed(first, second)
-    one, other = ({record.key for record in run.records} for run in (first, second))
+    one, other = ({record.names for record in run.records} for run in (first, second))
     missing = [(first.name, len(one - other)), (second.name, len(other - one))]
     notes = [tag("p", f"Only in {name}: {n} instance{_s(n)}.", class_="note") for name, n in missing if n]
     if not found:
@@ -209,9 +207,9 @@ def changes(first: Run, second: Run, anchors: Anchors) -> Markup:
     found.sort(key=lambda pair: -sum(record.verdict.decided for record in pair))
     rows = []
     for a, b in found:
-        link = tag("a", breakable(f"{a.onnx} · {a.vnnlib}"), href=f"#{anchors.of(a.key)}")
-        cells = [tag("td", verdict(r.verdict), tag("small", f" {seconds(r.seconds)} s")) for r in (a, b)]
-        rows.append(tag("tr", tag("th", tag("span", a.family, class_="tag"), link, scope="row"), *cells))
+        link = tag("a", breakable(f"{a.onnx} · {a.vnnlib}"), href=f"#{anchors.of(a.names)}")
+        cells = [tag("td", verdict(r.verdict), tag("small", f" {seconds(r.run_time)} s")) for r in (a, b)]
+        rows.append(tag("tr", tag("th", tag("span", a.category, class_="tag"), link, scope="row"), *cells))
     titles = ("instance", first.name, second.name)
     head = tag("thead", tag("tr", *[tag("th", name, scope="col") for name in titles]))
     table = tag("table", head, tag("tbody", *rows), class_="changes")

@@ -1,75 +1,91 @@
-"""Figures of a run: verdicts, times and PAR-2 by family, and what two runs answered differently."""
+"""Batch runs, read back, and their figures: by family, and what two runs answered differently."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from verifier.report.records import Key, Record, Run
-from verifier.result.statistics import PHASES
+from verifier.batch.instances import Names
+from verifier.batch.records import Record, parsed, read_bytes
+from verifier.batch.store import LINES
+from verifier.errors import InputError
 from verifier.result.verdict import Verdict
-
-OTHER = "other"
-"""The time of a run outside of its phases: imports, files, waiting."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """Some instances of one run, counted."""
+class Run:
+    """A result folder: its instances by family and in the order in which they were listed."""
 
-    counts: Mapping[Verdict, int]
-    seconds: float
-    par2: float
-    phases: Mapping[str, float]  # `PHASES` and `OTHER`, in seconds
-
-    @property
-    def instances(self) -> int:
-        return sum(self.counts.values())
+    name: str
+    source: str
+    records: tuple[Record, ...]
+    skipped: int = 0  # lines that could not be read
 
     @property
-    def solved(self) -> int:
-        return sum(count for verdict, count in self.counts.items() if verdict.decided)
+    def by_names(self) -> dict[Names, Record]:
+        return {record.names: record for record in self.records}
 
 
-def tally(records: Sequence[Record]) -> Tally:
-    """Counts, and the sums of seconds, PAR-2 and phases."""
-    counts = {verdict: sum(r.verdict is verdict for r in records) for verdict in Verdict}
-    phases = {name: sum(r.phases.get(name, 0.0) for r in records) for name in PHASES}
-    seconds = sum(r.seconds for r in records)
-    phases[OTHER] = max(seconds - sum(phases.values()), 0.0)
-    return Tally(counts, seconds, sum(map(par2, records)), phases)
+def read_runs(folders: Sequence[str]) -> tuple[Run, ...]:
+    """One run per folder (or `results.jsonl` file), in this order, with different names.
+
+    Raises InputError for a folder without results.
+    """
+    names = _names([Path(folder) for folder in folders])
+    return tuple(_read(folder, name) for folder, name in zip(folders, names, strict=True))
 
 
-def par2(record: Record) -> float:
-    """The seconds of a solved instance, twice the time limit of any other; without a limit, twice the time spent."""
-    if record.verdict.decided:
-        return record.seconds
-    return 2 * (record.seconds if record.timeout is None else record.timeout)
+def _read(folder: str, name: str) -> Run:
+    path = Path(folder)
+    file = path / LINES if path.is_dir() else path
+    if not file.exists():
+        raise InputError(f"there is no {LINES} in this folder" if path.is_dir() else "no such folder", folder)
+    lines = [(line, record) for _, line, record in parsed(read_bytes(file)) if line.strip()]
+    found = {record.names: record for _, record in lines if record is not None}  # of several, the last one counts
+    if not found:
+        raise InputError("the file holds no result" + (" that can be read" if lines else ""), file)
+    ordered = sorted(found.values(), key=lambda record: record.category)  # stable: else as listed
+    return Run(name, folder, tuple(ordered), sum(record is None for _, record in lines))
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """The shortest ends of the paths that tell them apart; a number for a path that is given twice."""
+    parts = [path.resolve().parts for path in paths]
+    parts = [p[:-1] if p[-1] == LINES and len(p) > 1 else p for p in parts]
+    short = {p: next(n for n in range(1, len(p) + 1) if _alone(p, n, parts)) for p in parts}
+    names = ["/".join(p[-short[p] :]) for p in parts]
+    return [n if names.count(n) == 1 else f"{n} ({names[: i + 1].count(n)})" for i, n in enumerate(names)]
+
+
+def _alone(path: tuple[str, ...], length: int, others: list[tuple[str, ...]]) -> bool:
+    """Whether no other path ends in the same `length` parts; all parts together always do."""
+    return length == len(path) or all(other == path or other[-length:] != path[-length:] for other in others)
 
 
 def families(runs: Iterable[Run]) -> list[str]:
     """The names of all families, in alphabetical order."""
-    return sorted({record.family for run in runs for record in run.records})
+    return sorted({record.category for run in runs for record in run.records})
 
 
 def of_family(run: Run, family: str) -> list[Record]:
-    return [record for record in run.records if record.family == family]
+    return [record for record in run.records if record.category == family]
 
 
-def contradictions(runs: Sequence[Run]) -> list[Key]:
+def contradictions(runs: Sequence[Run]) -> list[Names]:
     """The instances that are `sat` in one run and `unsat` in another: one of them is wrong."""
-    said: dict[Key, set[Verdict]] = {}
+    said: dict[Names, set[Verdict]] = {}
     for run in runs:
         for record in run.records:
-            said.setdefault(record.key, set()).add(record.verdict)
+            said.setdefault(record.names, set()).add(record.verdict)
     return [key for key, verdicts in said.items() if {Verdict.SAT, Verdict.UNSAT} <= verdicts]
 
 
 def pairs(first: Run, second: Run) -> list[tuple[Record, Record]]:
     """The instances of both runs, in the order of the first."""
-    others = second.by_key
-    return [(record, others[record.key]) for record in first.records if record.key in others]
+    others = second.by_names
+    return [(record, others[record.names]) for record in first.records if record.names in others]
 
 
 def changed(first: Run, second: Run) -> list[tuple[Record, Record]]:
@@ -96,11 +112,10 @@ def common(run: Run) -> dict[str, str]:
 def _settings(run: Run) -> dict[str, list[str]]:
     found: dict[str, dict[str, None]] = {}  # dictionaries as ordered sets
     for record in run.records:
-        setting = record.setting
-        values: dict[str, object] = {"device": setting.device, "threads": setting.threads, "seed": setting.seed}
-        values |= {f"version of {name}": version for name, version in setting.versions.items()}
+        values: dict[str, object] = {"device": record.device, "threads": record.threads, "seed": record.seed}
+        values |= {f"version of {name}": version for name, version in record.versions.items()}
         values["time limit"] = None if record.timeout is None else f"{record.timeout:g} s"
-        values |= dict(_flat("", setting.config))
+        values |= dict(_flat("", record.config))
         for name, value in values.items():
             if value is not None:
                 text = value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,17 +1,23 @@
-"""Backward and forward sweeps through linear relaxations of the ReLUs: what all propagated bounds share.
+"""One walk from an objective back to the input, one from the input forward: what all dual bounds share.
 
-A backward sweep turns an objective at some layer into a linear function of the input that is nowhere larger over the
-region; its minimum over the input set is the bound.  For an ambiguous neuron with l < 0 < u any slope a in [0, 1]
-gives x >= a x_hat, and any p >= u / (u - l) gives x <= p (x_hat - l).  So a rounded p is made valid by rounding it
-up, and no equality has to hold in floats: what is left are the errors of sums, which `rounding` prices.
+Backward, the objective is turned into a linear function of the input that is nowhere larger over the region.  Group
+after group is eliminated: its part of the function so far, lam . x[k], is replaced by something below it that is linear
+in x_hat[k], mu . x_hat[k] plus a constant; the affine map then takes mu to the group's sources.  How a group is
+eliminated is up to the caller (`Eliminate`): by faces of its relaxation, by multipliers, by prices.
 
-A sign that a branch has imposed enters as a multiplier s >= 0: passing, x >= x_hat - s x_hat; blocking, 0 >= s x_hat.
-Cuts bend the upper faces: these then also read the group's inputs (see `faces`).
+Faces are the way that is written out here.  For an ambiguous neuron with l < 0 < u any slope a in [0, 1] gives
+x >= a x_hat, and any p >= u / (u - l) gives x <= p (x_hat - l).  So a rounded p is made valid by rounding it up, and no
+equality has to hold in floats: what is left are the errors of sums, which `rounding` prices.  A sign that a branch has
+imposed enters as a multiplier s >= 0: passing, x >= x_hat - s x_hat; blocking, 0 >= s x_hat.
+
+Forward, the minimiser x0 is completed by values of all groups (`Activate`); they give the supergradients.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -19,13 +25,107 @@ from verifier.bounding.core.base import Objective, Region, minimise_over_input, 
 from verifier.bounding.core.closing import settled
 from verifier.bounding.core.rounding import MARGIN, layer_slack, source_magnitude
 from verifier.bounding.core.state import State
-from verifier.bounding.cuts.faces import Face
 from verifier.bounding.relaxation.relu import Kinks
 from verifier.network.network import Network
 from verifier.operators import gamma
 from verifier.shapes import Float, Tensor
 
-__all__ = ["Choice", "Kinks", "Route", "Sweep", "Total", "Trace", "dot"]
+__all__ = ["Choice", "Kinks", "Plane", "Remainder", "Route", "Sweep", "Trace", "UpperFace", "dot"]
+
+Values = Sequence[Float[Tensor, "D S _"] | None]
+"""x[j] of all sources; None for groups that nobody reads."""
+
+
+@dataclass(eq=False)
+class Remainder:
+    """What a sweep has made of the objective so far: sum_j lam[j] . x[j] + value, over the sources that are left.
+
+    `summed` is the magnitude of the terms in `value`, `error` what rounding can have cost otherwise.
+    """
+
+    lam: list[Float[Tensor, "#D S _"] | None]
+    value: Float[Tensor, "D S"]
+    summed: Float[Tensor, "D S"]
+    error: Float[Tensor, "D S"]
+
+    @classmethod
+    def of(cls, objective: Objective, region: Region) -> Remainder:
+        """All but the coefficients at the objective's own layer."""
+        value = objective.coefficients.new_zeros(region.count, objective.count)
+        if objective.constant is not None:
+            value += objective.constant
+        error = torch.zeros_like(value)
+        if objective.error is not None:
+            error += objective.error
+        if objective.inputs is not None:  # may cancel against the layers' part, so it is priced on its own
+            size = objective.inputs.abs().expand(region.count, -1, -1)
+            error += gamma(MARGIN) * dot(size, source_magnitude(region, 0))
+        lam: list[Tensor | None] = [objective.inputs, *[None] * (objective.layer - 1)]
+        return cls(lam, value, value.abs(), error)
+
+    def add(self, source: int, part: Float[Tensor, "D S n"]) -> None:
+        """Add to the coefficients of a source."""
+        known = self.lam[source]
+        self.lam[source] = part if known is None else known + part
+
+    def subtract(self, source: int, part: Float[Tensor, "D S n"]) -> None:
+        known = self.lam[source]
+        self.lam[source] = -part if known is None else known - part
+
+    def take(self, source: int) -> Float[Tensor, "D S n"] | None:
+        """The coefficients of a source, which are to be replaced; None if nobody reads it."""
+        own, self.lam[source] = self.lam[source], None
+        return own
+
+
+Eliminate = Callable[[int, Tensor | None, Remainder], Tensor | None]
+"""Replaces lam . x[k] in a remainder by mu . x_hat[k] and constants below it: (k, lam, remainder) -> mu.
+
+lam and mu are [D, S, n]; None says that there is nothing to replace, or nothing to go on with.  Constants go to the
+remainder, with their rounding errors.
+"""
+
+Activate = Callable[[int, Tensor, Values], Tensor]
+"""x at the kinks of group k, [D, S, a], given x_hat there and the values of all sources before."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plane(State):
+    """A linear function of the input below each objective, slope . x + offset, and its minimiser over the region.
+
+    Guarantee: in float64 offset and lower include all rounding errors, and are finite or -inf.
+    """
+
+    slope: Float[Tensor, "D S n0"]
+    lower: Float[Tensor, "D S"]  # the least value over the region
+    x0: Float[Tensor, "D S n0"]  # where it is attained
+    value: Float[Tensor, "D S"]  # the offset as it was computed
+    error: Float[Tensor, "D S"] | None  # what rounding can have added to it; None in float32
+
+    @property
+    def offset(self) -> Float[Tensor, "D S"]:
+        return self.value if self.error is None else settled(self.value, self.error)
+
+
+class UpperFace(Protocol):
+    """An upper face of a group's kinks that also reads the group's inputs: cuts make such faces (`cuts/faces`)."""
+
+    @property
+    def slope(self) -> Float[Tensor, "D S a"]:
+        """The coefficient of x_hat."""
+
+    def charge(
+        self, negative: Float[Tensor, "D S a"], mu: Float[Tensor, "D S a"], rest: Remainder
+    ) -> Float[Tensor, "D S a"]:
+        """Add to `rest` what the face costs besides slope x_hat, where x has the coefficients `negative` <= 0.
+
+        Returns the coefficients of x_hat: `mu`, and what else of the face is a multiple of x_hat.
+        """
+
+    def above(
+        self, chord: Float[Tensor, "D S a"], values: Values, x_hat: Float[Tensor, "D S a"]
+    ) -> tuple[Float[Tensor, "D S a"], tuple[Float[Tensor, "D S a"], ...]]:
+        """The face at given inputs, and what a unit of each of its variables adds to it; `chord` is overwritten."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +134,23 @@ class Choice:
 
     slope: Float[Tensor, "#D #S a"]
     split: Float[Tensor, "#D #S a"] | None = None
-    face: Face | None = None  # None: the chord of the triangle
+    face: UpperFace | None = None  # None: the chord of the triangle
 
 
 @dataclass(frozen=True, eq=False)
 class Trace(State):
-    """A finished backward sweep: the bound, its minimiser, and the coefficient of x[k] at the kinks of each group."""
+    """A finished sweep over faces: the plane, and the coefficient of x[k] at the kinks of each group."""
 
-    lower: Float[Tensor, "D S"]
-    x0: Float[Tensor, "D S n0"]
+    plane: Plane
     coefficients: tuple[Float[Tensor, "D S _"] | None, ...]
+
+    @property
+    def lower(self) -> Float[Tensor, "D S"]:
+        return self.plane.lower
+
+    @property
+    def x0(self) -> Float[Tensor, "D S n0"]:
+        return self.plane.x0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,28 +164,6 @@ class Route:
     values: list[Float[Tensor, "D S _"] | None]
     x_hat: tuple[Float[Tensor, "D S _"], ...]
     gains: tuple[tuple[Float[Tensor, "D S _"], ...] | None, ...]
-
-
-@dataclass(eq=False)
-class Total:
-    """The running constant of a sweep, the magnitude of the terms summed into it, and the errors found so far."""
-
-    value: Float[Tensor, "D S"]
-    summed: Float[Tensor, "D S"]
-    error: Float[Tensor, "D S"]
-
-    @classmethod
-    def of(cls, objective: Objective, region: Region) -> Total:
-        value = objective.coefficients.new_zeros(region.count, objective.count)
-        if objective.constant is not None:
-            value += objective.constant
-        summed, error = value.abs(), torch.zeros_like(value)
-        if objective.error is not None:
-            error += objective.error
-        if objective.inputs is not None:  # may cancel against the layers' part, so it is priced on its own
-            size = objective.inputs.abs().expand(region.count, -1, -1)
-            error += gamma(MARGIN) * dot(size, source_magnitude(region, 0))
-        return cls(value, summed, error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,120 +191,119 @@ class Sweep(State):
             slacks = tuple(layer_slack(net.layers[k], region, length) for k in range(layer))
         return cls(net, region, layer, kinks, slacks)
 
-    def backward(self, objective: Objective, choices: tuple[Choice, ...]) -> Trace:
-        """Eliminate the layers from the objective's down to the input."""
-        mu = objective.coefficients.expand(self.region.count, -1, -1)
-        lam: list[Tensor | None] = [objective.inputs, *[None] * (self.layer - 1)]
-        seen: list[Tensor | None] = [None] * (self.layer - 1)
-        total = Total.of(objective, self.region)
+    def zeros(self, k: int, objective: Objective) -> Float[Tensor, "D S n"]:
+        """Coefficients of a group that nobody reads."""
+        return self.region.lower.new_zeros(self.region.count, objective.count, self.net.layers[k - 1].size)
+
+    # ------------------------------------------------------------ any way to eliminate, any way to complete
+
+    def walk(self, objective: Objective, eliminate: Eliminate) -> Plane:
+        """From the objective's layer to the input, one group after the other."""
+        mu: Tensor | None = objective.coefficients.expand(self.region.count, -1, -1)
+        rest = Remainder.of(objective, self.region)
         for k in range(self.layer, 0, -1):
             if k < self.layer:
-                coefficients, lam[k] = lam[k], None
-                if coefficients is None:
-                    continue
-                mu, seen[k - 1] = self._relax(k, coefficients, choices[k - 1], lam, total)
-            self.through(k, mu, lam, total)
-        return self.at_input(lam[0], total, tuple(seen))
+                mu = eliminate(k, rest.take(k), rest)
+            if mu is not None:
+                self._through(k, mu, rest)
+        return self._at_input(rest)
 
-    def through(self, k: int, mu: Float[Tensor, "D S n"], lam: list[Tensor | None], total: Total) -> None:
+    def _through(self, k: int, mu: Float[Tensor, "D S n"], rest: Remainder) -> None:
         """Take multipliers of x_hat[k] back through the affine map of layer k: they add to those of its sources."""
         layer = self.net.layers[k - 1]
-        total.value += mu @ layer.bias
+        rest.value += mu @ layer.bias
         if self.slacks is not None:
-            total.error += dot(mu.abs(), self.slacks[k - 1])
+            rest.error += dot(mu.abs(), self.slacks[k - 1])
         for source, term in layer.terms:
-            _add(lam, source, term.transpose(mu))
+            rest.add(source, term.transpose(mu))
 
-    def _relax(
-        self, k: int, own: Tensor, choice: Choice, lam: list[Tensor | None], total: Total
-    ) -> tuple[Tensor, Tensor]:
-        """Replace x[k] by the face of its relaxation that the sign of its coefficient (`own`) asks for."""
-        kinks, face = self.kinks[k - 1], choice.face
-        at_kinks = own.index_select(-1, kinks.index)
-        negative = at_kinks.clamp(max=0)
-        upper = kinks.upper if face is None else face.slope
-        mu_kinks = at_kinks * torch.where(at_kinks >= 0, choice.slope, upper)
-        if kinks.sign is not None and choice.split is not None:
-            mu_kinks = mu_kinks - kinks.sign * choice.split
-        if face is None:
-            offset = dot(negative, kinks.intercept.squeeze(1))
-            total.value += offset
-            total.summed -= offset
-        else:
-            mu_kinks = self._bend(face, negative, mu_kinks, lam, total)
-        return (own * kinks.passing).index_copy_(-1, kinks.index, mu_kinks), at_kinks
-
-    def _bend(
-        self, face: Face, negative: Tensor, mu: Tensor, lam: list[Tensor | None], total: Total
-    ) -> Float[Tensor, "D S a"]:
-        """Charge upper faces with cuts; the coefficients of W x_in + b, where cuts that hold a part of W add to `mu`.
-
-        Rounding, per unit of a cut's multiplier: of the multiplier, of its passes (twice the depth of the layer's own
-        if the mask splits W by signs), of what it adds to mu, and of b times that.
-        """
-        offset = negative * face.intercept
-        total.value += offset.sum(dim=-1)
-        charged = []
-        for weight, at in zip(face.weights, face.of.cuts, strict=True):
-            charged.append(negative * weight)
-            for source, part in at.cut.transpose(charged[-1]):
-                _add(lam, source, part)
-        if face.of.price is not None:
-            total.summed += offset.abs().sum(dim=-1)
-            for beta in charged:
-                total.error += (5.0 * beta.abs() * face.of.price).sum(dim=-1)
-        held = [at.cut.whole * beta for beta, at in zip(charged, face.of.cuts, strict=True) if at.cut.whole]
-        if not held:
-            return mu
-        extra = torch.stack(held).sum(dim=0) if len(held) > 1 else held[0]
-        total.value -= extra @ face.of.bias
-        return mu + extra
-
-    def at_input(self, lam: Tensor | None, total: Total, seen: tuple[Tensor | None, ...]) -> Trace:
+    def _at_input(self, rest: Remainder) -> Plane:
         """Minimise what is left over the input set, and subtract the error."""
-        region = self.region
-        if lam is None:
-            lam = region.lower.new_zeros(1, 1, region.lower.shape[1])
-        lam = lam.expand(*total.value.shape, -1)
-        least, x0 = minimise_over_input(region, lam)
-        value = total.value + least
-        if self.slacks is not None:
-            summed = total.summed + dot(lam.abs(), source_magnitude(region, 0))
-            terms = widest(self.net, self.layer) + len(self.net.layers) + MARGIN
-            value = settled(value, total.error + gamma(terms) * summed)
-        return Trace(value, x0, seen)
+        region, slope = self.region, rest.lam[0]
+        if slope is None:
+            slope = region.lower.new_zeros(1, 1, region.lower.shape[1])
+        slope = slope.expand(*rest.value.shape, -1)
+        least, x0 = minimise_over_input(region, slope)
+        if self.slacks is None:
+            return Plane(slope, rest.value + least, x0, rest.value, None)
+        summed = rest.summed + dot(slope.abs(), source_magnitude(region, 0))
+        terms = widest(self.net, self.layer) + len(self.net.layers) + MARGIN
+        error = rest.error + gamma(terms) * summed
+        return Plane(slope, settled(rest.value + least, error), x0, rest.value, error)
 
-    def forward(self, trace: Trace, choices: tuple[Choice, ...]) -> Route:
-        """Where x0 goes when it runs through the faces that the backward sweep chose."""
-        values: list[Tensor | None] = [trace.x0]
-        found: list[Tensor] = []
-        gains: list[tuple[Tensor, ...] | None] = []
-        for k in range(1, self.layer):
-            kinks, choice, lam = self.kinks[k - 1], choices[k - 1], trace.coefficients[k - 1]
-            if lam is None:  # nobody that matters reads this group, which may itself read another such group
-                found.append(trace.x0.new_zeros(*trace.x0.shape[:-1], len(kinks.index)))
+    def complete(
+        self, x0: Float[Tensor, "D S n0"], activate: Activate, unread: Container[int] = ()
+    ) -> tuple[list[Float[Tensor, "D S _"] | None], list[Float[Tensor, "D S _"]]]:
+        """x[j] of all sources and x_hat at all kinks, if x0 is the input; what `unread` groups hold does not matter."""
+        values: list[Tensor | None] = [x0]
+        x_hats = []
+        for k, kinks in enumerate(self.kinks, start=1):
+            if k in unread:  # it may itself read another such group, which has no value
                 values.append(None)
-                gains.append(None)
+                x_hats.append(x0.new_zeros(*x0.shape[:-1], len(kinks.index)))
                 continue
             x_hat = self.net.layers[k - 1].forward(values)
-            at_kinks = x_hat.index_select(-1, kinks.index)
-            found.append(at_kinks)
-            upper, face = torch.addcmul(kinks.intercept, at_kinks, kinks.upper), choice.face
-            if face is None:
-                gains.append(None)
-            else:
-                gain = face.gains(values, at_kinks)
-                gains.append(gain)
-                upper = face.above(upper, gain)
-            x = torch.where(lam >= 0, at_kinks * choice.slope, upper)
-            values.append((x_hat * kinks.passing).index_copy_(-1, kinks.index, x))
-        return Route(values, tuple(found), tuple(gains))
+            x_hats.append(kinks.gather(x_hat))
+            values.append(kinks.scatter(x_hat, activate(k, x_hats[-1], values)))
+        return values, x_hats
 
+    def through_kinks(
+        self, x0: Float[Tensor, "D S n0"], x: Sequence[Float[Tensor, "D S _"]]
+    ) -> tuple[list[Float[Tensor, "D S _"] | None], list[Float[Tensor, "D S _"]]]:
+        """`complete` where ambiguous kinks have given values, and all other neurons their own."""
 
-def _add(lam: list[Tensor | None], source: int, part: Tensor) -> None:
-    """Add to the coefficients of a source."""
-    known = lam[source]
-    lam[source] = part if known is None else known + part
+        def activate(k: int, x_hat: Tensor, _: Values) -> Tensor:
+            kinks = self.kinks[k - 1]
+            return torch.where(kinks.ambiguous, x[k - 1], x_hat * kinks.upper)
+
+        return self.complete(x0, activate)
+
+    # ------------------------------------------------------------ faces
+
+    def backward(self, objective: Objective, choices: Sequence[Choice]) -> Trace:
+        """Every x[k] is replaced by the face of its relaxation that the sign of its coefficient asks for."""
+        seen: list[Tensor | None] = [None] * (self.layer - 1)
+
+        def relax(k: int, lam: Tensor | None, rest: Remainder) -> Tensor | None:
+            if lam is None:
+                return None
+            mu, seen[k - 1] = self._relax(k, lam, choices[k - 1], rest)
+            return mu
+
+        return Trace(self.walk(objective, relax), tuple(seen))
+
+    def _relax(self, k: int, lam: Tensor, choice: Choice, rest: Remainder) -> tuple[Tensor, Tensor]:
+        """The coefficients of x_hat[k], and those of x[k] at the kinks."""
+        kinks, face = self.kinks[k - 1], choice.face
+        at_kinks = kinks.gather(lam)
+        negative = at_kinks.clamp(max=0)
+        upper = kinks.upper if face is None else face.slope
+        mu = at_kinks * torch.where(at_kinks >= 0, choice.slope, upper)
+        if kinks.sign is not None and choice.split is not None:
+            mu = mu - kinks.sign * choice.split
+        if face is None:
+            offset = dot(negative, kinks.intercept.squeeze(1))
+            rest.value += offset
+            rest.summed -= offset
+        else:
+            mu = face.charge(negative, mu, rest)
+        return kinks.scatter(lam, mu), at_kinks
+
+    def forward(self, trace: Trace, choices: Sequence[Choice]) -> Route:
+        """Where x0 goes when it runs through the faces that the backward sweep chose."""
+        gains: list[tuple[Tensor, ...] | None] = [None] * (self.layer - 1)
+
+        def activate(k: int, x_hat: Tensor, values: Values) -> Tensor:
+            kinks, choice, lam = self.kinks[k - 1], choices[k - 1], trace.coefficients[k - 1]
+            assert lam is not None
+            upper = torch.addcmul(kinks.intercept, x_hat, kinks.upper)
+            if choice.face is not None:
+                upper, gains[k - 1] = choice.face.above(upper, values, x_hat)
+            return torch.where(lam >= 0, x_hat * choice.slope, upper)
+
+        unread = [k for k, lam in enumerate(trace.coefficients, start=1) if lam is None]
+        values, x_hats = self.complete(trace.x0, activate, unread)
+        return Route(values, tuple(x_hats), tuple(gains))
 
 
 def dot(rows: Float[Tensor, "D S n"], vector: Float[Tensor, "D n"]) -> Float[Tensor, "D S"]:

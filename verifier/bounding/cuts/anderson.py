@@ -24,13 +24,12 @@ import torch
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.state import SHARED, State
+from verifier.bounding.core.sweep import Values
 from verifier.network.network import Affine
 from verifier.operators import Chain, Dense, LinearMap, Select, Sparse
 from verifier.operators.rows import row_support
 from verifier.operators.signed import signed
 from verifier.shapes import Bool, Float, Int, Tensor
-
-Values = Sequence[Float[Tensor, "D S _"] | None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,10 +23,19 @@ import torch
 
 from verifier.bounding.core.rounding import MARGIN, TINY
 from verifier.bounding.core.state import SHARED, State
-from verifier.bounding.cuts.anderson import Cut, Values
+from verifier.bounding.core.sweep import Remainder, Values
+from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.relaxation.relu import Kinks
 from verifier.operators import gamma
 from verifier.shapes import Float, Tensor
+
+ROUNDINGS = 5.0
+"""What rounding costs a unit of a cut's multiplier, in slacks of its layer.
+
+Each slack pays for one pass through the layer with its sums.  One is for the multiplier itself, which is rounded; two
+are for its passes, which are twice as deep as the layer's own if the mask splits W by signs; one for what the cut adds
+to mu, and one for b times that.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +83,39 @@ class Face:
         linear = x_hat - self.of.bias
         return tuple(at.gain(values, x_hat, linear) for at in self.of.cuts)
 
-    def above(self, chord: Float[Tensor, "D S a"], gains: Sequence[Float[Tensor, "D S a"]]) -> Float[Tensor, "D S a"]:
-        """The face, given the chord of the triangle and the gains; `chord` is overwritten."""
+    def above(
+        self, chord: Float[Tensor, "D S a"], values: Values, x_hat: Float[Tensor, "D S a"]
+    ) -> tuple[Float[Tensor, "D S a"], tuple[Float[Tensor, "D S a"], ...]]:
+        """The face at given inputs, and the gains, given the chord of the triangle, which is overwritten."""
+        gains = self.gains(values, x_hat)
         for share, gain in zip(self.shares, gains, strict=True):
             chord.addcmul_(share, gain)
-        return chord
+        return chord, gains
+
+    def charge(
+        self, negative: Float[Tensor, "D S a"], mu: Float[Tensor, "D S a"], rest: Remainder
+    ) -> Float[Tensor, "D S a"]:
+        """Add to `rest` the intercept and the cuts, where x has the coefficients `negative` <= 0.
+
+        Cuts that hold a part of W itself need no pass for that part: it is x_hat - b, so it goes to `mu`, which comes
+        back as the coefficients of x_hat.
+        """
+        offset = negative * self.intercept
+        rest.value += offset.sum(dim=-1)
+        multipliers = [negative * weight for weight in self.weights]
+        for beta, at in zip(multipliers, self.of.cuts, strict=True):
+            for source, part in at.cut.transpose(beta):
+                rest.add(source, part)
+        if self.of.price is not None:
+            rest.summed += offset.abs().sum(dim=-1)
+            for beta in multipliers:
+                rest.error += (ROUNDINGS * beta.abs() * self.of.price).sum(dim=-1)
+        held = [at.cut.whole * beta for beta, at in zip(multipliers, self.of.cuts, strict=True) if at.cut.whole]
+        if not held:
+            return mu
+        extra = torch.stack(held).sum(dim=0) if len(held) > 1 else held[0]
+        rest.value -= extra @ self.of.bias
+        return mu + extra
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,8 +46,10 @@ class Interval(Bounder):
             lower, size = lower + at_input, size + input_size
         if objective.constant is not None:
             lower, size = lower + objective.constant, size + objective.constant.abs()
-        terms = low.shape[-1] + region.lower.shape[-1] + MARGIN
-        return Bound(settled(lower, gamma(terms) * size), None)
+        error = gamma(low.shape[-1] + region.lower.shape[-1] + MARGIN) * size
+        if objective.error is not None:
+            error = error + objective.error
+        return Bound(settled(lower, error), None)
 
 
 def _over_box(coefficients: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

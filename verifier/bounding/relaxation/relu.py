@@ -9,7 +9,7 @@ import torch
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.rounding import TINY, round_up
 from verifier.bounding.core.state import SHARED, State
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 
 def chord(
@@ -32,10 +32,11 @@ def chord(
 class Kinks(State):
     """The neurons of one group that are not stable in the same way in all regions, and their faces.
 
-    All other neurons pass in every region (`passing` 1) or block in every region (`passing` 0).
+    All other neurons pass in every region (`passing` 1) or block in every region (`passing` 0).  Where a batch of
+    regions has little in common, all neurons may be listed: then nothing is gathered or scattered.
     """
 
-    index: Int[Tensor, " a"] = field(metadata=SHARED)
+    index: Int[Tensor, " a"] = field(metadata=SHARED)  # ascending
     passing: Float[Tensor, " n"] = field(metadata=SHARED)
     l_hat: Float[Tensor, "D 1 a"]
     u_hat: Float[Tensor, "D 1 a"]
@@ -46,24 +47,29 @@ class Kinks(State):
 
     @classmethod
     def of(cls, region: Region, k: int) -> Kinks:
-        l_hat, u_hat = region.l_hat[k - 1], region.u_hat[k - 1]
-        passing, blocking = l_hat >= 0, (u_hat <= 0) & (l_hat < 0)
+        low, high = region.l_hat[k - 1], region.u_hat[k - 1]
         split = None if region.splits is None else region.splits[k - 1]
-        if region.kinks is not None:
-            index = region.kinks[k - 1]
+        index = _loose(low, high, split) if region.kinks is None else region.kinks[k - 1]
+        if len(index) == low.shape[1]:
+            passing = torch.zeros_like(low[0])
         else:
-            loose = ~(passing.all(dim=0) | blocking.all(dim=0))
-            if split is not None:
-                loose |= (split != 0).any(dim=0)
-            index = torch.nonzero(loose).flatten()
-        low, high = l_hat[:, index].unsqueeze(1), u_hat[:, index].unsqueeze(1)
-        ambiguous = ~((low >= 0) | (high <= 0))  # so that NaN counts as ambiguous, and spoils the bound
-        stable = (low >= 0).to(low.dtype)
-        slope, intercept = chord(low, high)
-        upper, intercept = torch.where(ambiguous, slope, stable), torch.where(ambiguous, intercept, 0.0)
+            passing = (low >= 0).all(dim=0).to(low.dtype).index_fill_(0, index, 0.0)
+            low = low[:, index]
+            high = high[:, index]
         sign = None if split is None else split[:, index].to(low.dtype).unsqueeze(1)
-        everywhere = passing.all(dim=0).to(low.dtype).index_fill_(0, index, 0.0)
-        return cls(index, everywhere, low, high, ambiguous, upper, intercept, sign)
+        return cls(index, passing, *_faces(low.unsqueeze(1), high.unsqueeze(1)), sign)
+
+    def gather(self, vector: Float[Tensor, "*axes n"]) -> Float[Tensor, "*axes a"]:
+        """The entries at the kinks."""
+        return vector if self._all else vector.index_select(-1, self.index)
+
+    def scatter(self, vector: Float[Tensor, "*axes n"], at_kinks: Float[Tensor, "D S a"]) -> Float[Tensor, "D S n"]:
+        """The given entries at the kinks, those of the vector where neurons pass, and zero where they block."""
+        return at_kinks if self._all else (vector * self.passing).index_copy_(-1, self.index, at_kinks)
+
+    @property
+    def _all(self) -> bool:
+        return len(self.index) == len(self.passing)
 
     def faces(self, ambiguous: Float[Tensor, "#D #S a"]) -> Float[Tensor, "#D #S a"]:
         """Lower slopes: the given ones where a choice exists, 1 or 0 where the neuron is stable."""
@@ -76,3 +82,23 @@ class Kinks(State):
     def parallel(self) -> Float[Tensor, "D 1 a"]:
         """Wong and Kolter's lower slopes: parallel to the upper face."""
         return self.faces(self.upper.clamp(max=1.0))
+
+
+def _loose(
+    low: Float[Tensor, "D n"], high: Float[Tensor, "D n"], split: Int8[Tensor, "D n"] | None
+) -> Int[Tensor, " a"]:
+    """The neurons that do not pass in all regions, nor block in all of them, or whose sign some branch has imposed."""
+    passing, blocking = low >= 0, (high <= 0) & (low < 0)
+    loose = ~(passing.all(dim=0) | blocking.all(dim=0))
+    if split is not None:
+        loose |= (split != 0).any(dim=0)
+    return torch.nonzero(loose).flatten()
+
+
+def _faces(low: Float[Tensor, "D 1 a"], high: Float[Tensor, "D 1 a"]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The bounds, who is ambiguous, and slope and intercept of the upper faces."""
+    passing = low >= 0
+    ambiguous = ~(passing | (high <= 0))  # so that NaN counts as ambiguous, and spoils the bound
+    slope, intercept = chord(low, high)
+    upper = torch.where(ambiguous, slope, passing.to(low.dtype))
+    return low, high, ambiguous, upper, torch.where(ambiguous, intercept, 0.0)

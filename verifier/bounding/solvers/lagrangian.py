@@ -19,7 +19,7 @@ import torch
 
 from verifier.bounding.core.ascent import Average, Dual, Evaluation
 from verifier.bounding.core.base import Objective
-from verifier.bounding.core.sweep import Kinks, Sweep, Total, Trace, dot
+from verifier.bounding.core.sweep import Kinks, Remainder, Sweep, Trace, Values, dot
 from verifier.bounding.cuts.anderson import Cut
 from verifier.shapes import Float, Tensor
 
@@ -120,30 +120,24 @@ class Lagrangian(Dual[Inner]):
         self, views: list[Multipliers], before: Callable[[Kinks, Tensor, Multipliers], None] | None = None
     ) -> Inner:
         """From the output to the input; `before` sees a group's coefficients and multipliers, and may change these."""
-        sweep = self.sweep
-        mu = self.objective.coefficients.expand(sweep.region.count, -1, -1)
-        lam: list[Tensor | None] = [self.objective.inputs, *[None] * (sweep.layer - 1)]
-        x: list[Tensor] = [mu] * (sweep.layer - 1)
-        z = list(x)
-        total = Total.of(self.objective, sweep.region)
-        for k in range(sweep.layer, 0, -1):
-            layer = sweep.net.layers[k - 1]
-            if k < sweep.layer:
-                coefficients, lam[k] = lam[k], None
-                if coefficients is None:
-                    coefficients = mu.new_zeros(sweep.region.count, self.objective.count, layer.size)
-                if before is not None:
-                    before(sweep.kinks[k - 1], coefficients, views[k - 1])
-                mu, x[k - 1], z[k - 1] = self._eliminate(k, coefficients, views[k - 1], total)
-                self._charge_cuts(k, views[k - 1], lam)
-            sweep.through(k, mu, lam, total)
-        trace = sweep.at_input(lam[0], total, ())
-        return Inner(trace.lower, trace.x0, tuple(x), tuple(z))
+        x: dict[int, Tensor] = {}
+        z: dict[int, Tensor] = {}
 
-    def _eliminate(self, k: int, lam: Tensor, at: Multipliers, total: Total) -> tuple[Tensor, Tensor, Tensor]:
+        def eliminate(k: int, lam: Tensor | None, rest: Remainder) -> Tensor:
+            own = self.sweep.zeros(k, self.objective) if lam is None else lam
+            if before is not None:
+                before(self.sweep.kinks[k - 1], own, views[k - 1])
+            mu, x[k], z[k] = self._eliminate(k, own, views[k - 1], rest)
+            return mu
+
+        plane = self.sweep.walk(self.objective, eliminate)
+        groups = range(1, self.sweep.layer)
+        return Inner(plane.lower, plane.x0, tuple(x[k] for k in groups), tuple(z[k] for k in groups))
+
+    def _eliminate(self, k: int, lam: Tensor, at: Multipliers, rest: Remainder) -> tuple[Tensor, Tensor, Tensor]:
         """Minimise over x and z of one group; the multiplier of x_hat, and the minimisers at the kinks."""
         kinks = self.sweep.kinks[k - 1]
-        lam_kinks = lam.index_select(-1, kinks.index)
+        lam_kinks = kinks.gather(lam)
         beta = at.beta0 + at.beta1
         constant = at.beta1 * kinks.l_hat
         g = at.beta0 * kinks.u_hat + constant
@@ -156,38 +150,29 @@ class Lagrangian(Dual[Inner]):
         f = lam_kinks - at.alpha + beta
         x = torch.where(f < 0, kinks.u_hat, 0.0)
         value = torch.where(kinks.ambiguous, f * x - g.clamp(min=0) + constant, 0.0)
-        total.value += value.sum(dim=-1)
+        rest.value += value.sum(dim=-1)
         if self.sweep.slacks is not None:
-            price = self.sweep.slacks[k - 1][:, kinks.index]
-            total.error += dot((lam_kinks.abs() + at.alpha + 4 * beta) * kinks.ambiguous, price)
+            price = kinks.gather(self.sweep.slacks[k - 1])
+            rest.error += dot((lam_kinks.abs() + at.alpha + 4 * beta) * kinks.ambiguous, price)
         stable = lam_kinks * kinks.upper
         if kinks.sign is not None:
             stable = stable - kinks.sign * at.split
         mu_kinks = torch.where(kinks.ambiguous, at.alpha - at.beta1, stable)
-        mu = (lam * kinks.passing).index_copy_(-1, kinks.index, mu_kinks)
-        return mu, x, (g > 0).to(g.dtype)
+        self._charge_cuts(k, at, rest)
+        return kinks.scatter(lam, mu_kinks), x, (g > 0).to(g.dtype)
 
-    def _charge_cuts(self, k: int, at: Multipliers, lam: list[Tensor | None]) -> None:
+    def _charge_cuts(self, k: int, at: Multipliers, rest: Remainder) -> None:
         """What the cuts of group k add to the coefficients of its sources."""
         for cuts, beta_c in zip(self.cuts, at.cuts, strict=True):
             cut = cuts[k - 1]
             if cut is None:
                 continue
             for source, part in cut.transpose(beta_c * self.sweep.kinks[k - 1].ambiguous):
-                known = lam[source]
-                lam[source] = -part if known is None else known - part
+                rest.subtract(source, part)
 
-    def primal(self, at: Inner) -> tuple[list[Tensor], list[Tensor]]:
+    def primal(self, at: Inner) -> tuple[list[Tensor | None], list[Tensor]]:
         """x[j] of all sources and x_hat at the kinks, when the inner minimiser is completed by the passing neurons."""
-        values, x_hats = [at.x0], []
-        for k in range(1, self.sweep.layer):
-            kinks = self.sweep.kinks[k - 1]
-            x_hat = self.sweep.net.layers[k - 1].forward(values)
-            at_kinks = x_hat.index_select(-1, kinks.index)
-            x = torch.where(kinks.ambiguous, at.x[k - 1], at_kinks * kinks.upper)
-            values.append((x_hat * kinks.passing).index_copy_(-1, kinks.index, x))
-            x_hats.append(at_kinks)
-        return values, x_hats
+        return self.sweep.through_kinks(at.x0, at.x)
 
     def supergradient(
         self, point: Float[Tensor, "D S V"], at: Inner, seen: Average | None = None
@@ -201,7 +186,7 @@ class Lagrangian(Dual[Inner]):
                 block.append(part)
         return torch.cat([at.x0[..., :0], *(part for block in blocks for part in block)], dim=-1)
 
-    def _violations(self, k: int, kinks: Kinks, x_hat: Tensor, at: Inner, values: list[Tensor]) -> list[Tensor]:
+    def _violations(self, k: int, kinks: Kinks, x_hat: Tensor, at: Inner, values: Values) -> list[Tensor]:
         """How far the minimiser violates each relaxed constraint of a group: the supergradient."""
         x, z, free = at.x[k], at.z[k], kinks.ambiguous
         found = [
@@ -236,7 +221,7 @@ def _settle(kinks: Kinks, lam: Float[Tensor, "D S n"], at: Multipliers) -> None:
     priced = (at.alpha, at.beta0, at.beta1, *at.cuts)
     anew = (kinks.sign != 0) & ~kinks.ambiguous & (sum(priced) > 0)
     kept = at.alpha - at.beta1
-    split = torch.where(kinks.sign > 0, lam.index_select(-1, kinks.index) - kept, kept).clamp(min=0)
+    split = torch.where(kinks.sign > 0, kinks.gather(lam) - kept, kept).clamp(min=0)
     at.split.copy_(torch.where(anew, split, at.split))
     for multiplier in priced:
         multiplier.masked_fill_(anew, 0.0)

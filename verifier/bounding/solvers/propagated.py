@@ -23,7 +23,7 @@ from verifier.bounding.core.ascent import Ascent, Average, Averaging, Steps
 from verifier.bounding.core.base import Bounder, Objective, Until, widest
 from verifier.bounding.core.sweep import Choice, Route, Sweep
 from verifier.bounding.cuts.anderson import Cut
-from verifier.bounding.cuts.faces import CutFaces
+from verifier.bounding.cuts.faces import CutFaces, Face
 from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, Threshold, find_masks, refreshed
 from verifier.bounding.solvers.alpha_crown import AlphaCrownOptions, SlopeDual, Slopes
 from verifier.bounding.solvers.face_dual import FaceDual, FaceSolver, FaceVariables, SlopePoint
@@ -119,14 +119,15 @@ class PropagatedDual(FaceDual):
     def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
         found: list[list[Tensor]] = []
         for choice, lam, gains in zip(at.choices, at.trace.coefficients, route.gains, strict=True):
-            if choice.face is None:
+            face = _face(choice)
+            if face is None:
                 found.append([])
             elif lam is None or gains is None:
-                found.append([torch.zeros_like(share) for share in choice.face.shares])
+                found.append([torch.zeros_like(share) for share in face.shares])
             else:
                 negative = lam.clamp(max=0)
                 found.append([negative * gain for gain in gains])
-                choice.face.of.project_direction(found[-1], choice.face.shares)
+                face.of.project_direction(found[-1], face.shares)
         return torch.cat([self.slopes.gains(at, route), *self.layout.in_order(found)], dim=-1)
 
     def project(self, point: Float[Tensor, "D S V"]) -> None:
@@ -146,12 +147,19 @@ class PropagatedDual(FaceDual):
         """How much the bound leans on each cut: its multipliers, summed over all kinks."""
         count = max((block.cut for block in self.layout.blocks), default=-1) + 1
         found = point.new_zeros(point.shape[0], count)
-        weights = [() if choice.face is None else choice.face.weights for choice in at.choices]
+        faces = [_face(choice) for choice in at.choices]
+        weights = [() if face is None else face.weights for face in faces]
         for block, weight in zip(self.layout.blocks, self.layout.in_order(weights), strict=True):
             lam = at.trace.coefficients[block.group]
             if lam is not None:
                 found[:, block.cut] -= (lam.clamp(max=0) * weight).sum(dim=(1, 2))
         return found
+
+
+def _face(choice: Choice) -> Face | None:
+    """The upper faces that cuts have bent."""
+    assert isinstance(choice.face, Face | None)
+    return choice.face
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 
 from verifier.bounding.core.state import State, tree_map
-from verifier.bounding.core.sweep import Kinks, Sweep, Total, dot
+from verifier.bounding.core.sweep import Kinks, Remainder, Sweep, dot
 from verifier.bounding.cuts.anderson import RowGeometry
 from verifier.bounding.solvers.lagrangian import Lagrangian, Multipliers
 from verifier.network.network import Affine
@@ -122,58 +122,42 @@ class Saddle(State):
 
     def answer(self, prices: Sequence[Prices], blends: int) -> Answer:
         """Minimise over the boxes, after `blends` roundings of the prices."""
-        sweep, objective = self.sweep, self.dual.objective
-        mu = objective.coefficients.expand(sweep.region.count, -1, -1)
-        lam: list[Tensor | None] = [objective.inputs, *[None] * (sweep.layer - 1)]
-        f: list[Tensor] = [mu] * (sweep.layer - 1)
-        total = Total.of(objective, sweep.region)
-        for k in range(sweep.layer, 0, -1):
-            layer = sweep.net.layers[k - 1]
-            if k < sweep.layer:
-                coefficients, lam[k] = lam[k], None
-                if coefficients is None:
-                    coefficients = mu.new_zeros(sweep.region.count, objective.count, layer.size)
-                mu, f[k - 1] = self._eliminate(k, coefficients, prices[k - 1], total, blends)
-                for (source, _), part in zip(layer.terms, prices[k - 1].spread, strict=True):
-                    known = lam[source]
-                    lam[source] = -part if known is None else known - part
-            sweep.through(k, mu, lam, total)
-        trace = sweep.at_input(lam[0], total, ())
+        sweep = self.sweep
+        coefficients: dict[int, Tensor] = {}
+
+        def eliminate(k: int, lam: Tensor | None, rest: Remainder) -> Tensor:
+            at = prices[k - 1]
+            own = sweep.zeros(k, self.dual.objective) if lam is None else lam
+            mu, coefficients[k] = self._eliminate(k, own, at, rest, blends)
+            for (source, _), part in zip(sweep.net.layers[k - 1].terms, at.spread, strict=True):
+                rest.subtract(source, part)
+            return mu
+
+        plane = sweep.walk(self.dual.objective, eliminate)
+        f = tuple(coefficients[k] for k in range(1, sweep.layer))
         x = tuple(torch.where(c < 0, kinks.u_hat, 0.0) for c, kinks in zip(f, sweep.kinks, strict=True))
         z = tuple((p.g > 0).to(p.g.dtype) for p in prices)
-        lam0 = torch.zeros_like(trace.x0) if lam[0] is None else lam[0].expand_as(trace.x0)
-        return Answer(trace.lower, Primal(trace.x0, x, z), lam0, tuple(f))
+        return Answer(plane.lower, Primal(plane.x0, x, z), plane.slope, f)
 
-    def _eliminate(self, k: int, lam: Tensor, at: Prices, total: Total, blends: int) -> tuple[Tensor, Tensor]:
+    def _eliminate(self, k: int, lam: Tensor, at: Prices, rest: Remainder, blends: int) -> tuple[Tensor, Tensor]:
         kinks = self.sweep.kinks[k - 1]
-        lam_kinks = lam.index_select(-1, kinks.index)
+        lam_kinks = kinks.gather(lam)
         f = lam_kinks - at.alpha + at.total
         value = torch.where(kinks.ambiguous, f.clamp(max=0) * kinks.u_hat - at.g.clamp(min=0), -at.g * kinks.upper)
-        total.value += value.sum(dim=-1) + at.constant
+        rest.value += value.sum(dim=-1) + at.constant
         if self.sweep.slacks is not None:
-            price = self.sweep.slacks[k - 1][:, kinks.index]
+            price = kinks.gather(self.sweep.slacks[k - 1])
             weight = lam_kinks.abs() + at.alpha + (4 + blends) * at.total
-            total.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price)
+            rest.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price)
         stable = (lam_kinks + at.total) * kinks.upper
         if kinks.sign is not None:
             stable = stable - kinks.sign * self.splits[k - 1]
         mu_kinks = torch.where(kinks.ambiguous, at.alpha, stable)
-        return (lam * kinks.passing).index_copy_(-1, kinks.index, mu_kinks), f
-
-    def complete(self, primal: Primal) -> tuple[list[Tensor], list[Tensor]]:
-        """x[j] of all sources, passing neurons computed from the others, and x_hat at the kinks."""
-        values, x_hats = [primal.x0], []
-        for k, kinks in enumerate(self.sweep.kinks):
-            x_hat = self.sweep.net.layers[k].forward(values)
-            at_kinks = x_hat.index_select(-1, kinks.index)
-            x = torch.where(kinks.ambiguous, primal.x[k], at_kinks * kinks.upper)
-            values.append((x_hat * kinks.passing).index_copy_(-1, kinks.index, x))
-            x_hats.append(at_kinks)
-        return values, x_hats
+        return kinks.scatter(lam, mu_kinks), f
 
     def reply(self, primal: Primal, caps: Sequence[Caps], with_cuts: bool) -> tuple[Prices, ...]:
         """The prices that are worst for a primal point: [SCB] eq:alphak-condg and eq:betak-condg."""
-        values, x_hats = self.complete(primal)
+        values, x_hats = self.sweep.through_kinks(primal.x0, primal.x)
         found = []
         for k, (kinks, x_hat) in enumerate(zip(self.sweep.kinks, x_hats, strict=True)):
             x, z, layer = primal.x[k], primal.z[k], self.sweep.net.layers[k]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 
 from verifier.errors import InputError
 from verifier.network.lowering.expression import Expression, select
-from verifier.network.lowering.tracing import Lowering
+from verifier.network.lowering.tracing import Lowering, lowers
 from verifier.operators import Dense, stored
 from verifier.operators.base import flat_size
 from verifier.shapes import Float64, Tensor
@@ -23,30 +22,36 @@ def broadcast(first: Expression, second: Expression) -> tuple[Expression, Expres
     return first.expanded(shape), second.expanded(shape)
 
 
+@lowers("add", "radd")
 def add(low: Lowering, input: Any, other: Any, *, alpha: float = 1) -> Expression:
     first, second = broadcast(low.value(input), low.value(other))
     return first.plus(times(second, low.number(alpha)))
 
 
+@lowers("sub", "subtract")
 def sub(low: Lowering, input: Any, other: Any, *, alpha: float = 1) -> Expression:
     first, second = broadcast(low.value(input), low.value(other))
     return first.minus(times(second, low.number(alpha)))
 
 
+@lowers("rsub")
 def rsub(low: Lowering, input: Any, other: Any, *, alpha: float = 1) -> Expression:
     return sub(low, other, input, alpha=alpha)
 
 
+@lowers("neg", "negative")
 def neg(low: Lowering, input: Any) -> Expression:
     return low.value(input).negated()
 
 
-def times(value: Expression, factor: Float64[Tensor, "..."], roundings: int = 0) -> Expression:
-    """The product with a constant tensor; both are broadcast."""
+def times(value: Expression, factor: Float64[Tensor, "..."] | float, roundings: int = 0) -> Expression:
+    """The product with a constant number or tensor; both are broadcast."""
+    factor = torch.as_tensor(factor, dtype=torch.float64)
     shape = np.broadcast_shapes(value.shape, factor.shape)
     return value.expanded(shape).scaled(factor.expand(shape).reshape(-1), roundings)
 
 
+@lowers("mul", "rmul", "multiply")
 def mul(low: Lowering, input: Any, other: Any) -> Expression:
     if low.is_constant(input):
         return times(low.value(other), low.number(input))
@@ -55,6 +60,7 @@ def mul(low: Lowering, input: Any, other: Any) -> Expression:
     return low.refuse("it multiplies two values that both depend on the input")
 
 
+@lowers("div", "divide", "true_divide", "truediv")
 def div(low: Lowering, input: Any, other: Any, *, rounding_mode: str | None = None) -> Expression:
     if not low.is_constant(other):
         low.refuse("it divides by a value that depends on the input")
@@ -76,6 +82,7 @@ def in_range(low: Lowering, quotient: Float64[Tensor, "..."], dividend: Float64[
     return quotient
 
 
+@lowers("rdiv", "rtruediv")
 def rdiv(low: Lowering, input: Any, other: Any) -> Expression:
     return div(low, other, input)
 
@@ -83,6 +90,7 @@ def rdiv(low: Lowering, input: Any, other: Any) -> Expression:
 # -- matrix products -----------------------------------------------------------------------------------------
 
 
+@lowers("linear")
 def linear(low: Lowering, input: Any, weight: Any, bias: Any = None) -> Expression:
     value, matrix = low.value(input), low.number(weight)
     found = _right_product(value, matrix.T if matrix.dim() == 2 else matrix)
@@ -105,17 +113,13 @@ def _left_product(matrix: Float64[Tensor, "..."], value: Expression) -> Expressi
         rows = matrix.reshape(-1, matrix.shape[-1])
         return value.applied(stored(rows), matrix.shape[:-1])
     *outer, k, n = value.shape
-    turned = _permuted(value, [*range(len(outer)), len(outer) + 1, len(outer)])
+    turned = value.taken(value.positions().mT)
     found = _right_product(turned, matrix.reshape(-1, k).T)
-    found = _permuted(found, [*range(len(outer)), len(outer) + 1, len(outer)])
+    found = found.taken(found.positions().mT)
     return found if matrix.dim() == 2 else found.reshaped((*outer, n))
 
 
-def _permuted(value: Expression, axes: Sequence[int]) -> Expression:
-    index = torch.arange(value.size).reshape(value.shape).permute(*axes)
-    return select((value,), index.reshape(-1), tuple(index.shape))
-
-
+@lowers("matmul", "mm", "bmm", "mv")
 def matmul(low: Lowering, input: Any, other: Any) -> Expression:
     constant_first = not low.is_constant(other)
     if constant_first and not low.is_constant(input):
@@ -125,6 +129,9 @@ def matmul(low: Lowering, input: Any, other: Any) -> Expression:
     if matrix.dim() > 2:
         return _batched_product(low, matrix, value, constant_first)
     return _left_product(matrix, value) if constant_first else _right_product(value, matrix)
+
+
+lowers("rmatmul")(lambda low, input, other: matmul(low, other, input))
 
 
 def _batched_product(low: Lowering, matrix: Tensor, value: Expression, constant_first: bool) -> Expression:
@@ -137,11 +144,10 @@ def _batched_product(low: Lowering, matrix: Tensor, value: Expression, constant_
         low.refuse(f"it multiplies with {flat_size(outer)} matrices")
     matrices = matrix.expand(*outer, *matrix.shape[-2:]).reshape(-1, *matrix.shape[-2:])
     whole = value.expanded((*outer, *value.shape[-2:]))
-    block = whole.shape[-2] * whole.shape[-1]
+    blocks = whole.positions().reshape(-1, *whole.shape[-2:])
     parts = []
-    for i, single in enumerate(matrices):
-        index = torch.arange(i * block, (i + 1) * block)
-        part = select((whole,), index, whole.shape[-2:])
+    for block, single in zip(blocks, matrices, strict=True):
+        part = whole.taken(block)
         parts.append(_left_product(single, part) if constant_first else _right_product(part, single))
     shape = (*outer, *parts[0].shape)
     found = select(parts, torch.arange(flat_size(shape)), shape)
@@ -150,6 +156,7 @@ def _batched_product(low: Lowering, matrix: Tensor, value: Expression, constant_
     return found.reshaped(shape[:-1] if constant_first else (*shape[:-2], shape[-1]))  # without the axis added above
 
 
+@lowers("addmm")
 def addmm(low: Lowering, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Expression:
     product = times(matmul(low, mat1, mat2), low.number(alpha))
     return add(low, product, times(low.value(input), low.number(beta)))
@@ -171,48 +178,20 @@ def grouped(value: Expression, dim: Any, keepdim: bool) -> tuple[Tensor, tuple[i
     reduced = _axes(dim, rank)
     kept = [axis for axis in range(rank) if axis not in reduced]
     shape = tuple(1 if axis in reduced else n for axis, n in enumerate(value.shape) if keepdim or axis not in reduced)
-    index = torch.arange(value.size).reshape(value.shape).permute(*kept, *reduced)
+    index = value.positions().permute(*kept, *reduced)
     return index.reshape(flat_size(tuple(value.shape[axis] for axis in kept)), -1), shape
 
 
+@lowers("sum")
 def total(low: Lowering, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Expression:
     value = low.value(input)
     index, shape = grouped(value, dim, keepdim)
     rows, width = index.shape
-    ordered = select((value,), index.reshape(-1), (rows, width))
-    return ordered.applied(Dense(torch.ones(1, width, dtype=torch.float64), rows), shape, keeps_sign=True)
+    return value.taken(index).applied(Dense(torch.ones(1, width, dtype=torch.float64), rows), shape, keeps_sign=True)
 
 
+@lowers("mean")
 def mean(low: Lowering, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Expression:
     found = total(low, input, dim, keepdim)
     width = low.value(input).size // max(found.size, 1)
-    return times(found, torch.tensor(1.0 / width, dtype=torch.float64), roundings=1)
-
-
-HANDLERS: dict[str, Callable[..., Any]] = {
-    "add": add,
-    "radd": add,
-    "sub": sub,
-    "subtract": sub,
-    "rsub": rsub,
-    "mul": mul,
-    "rmul": mul,
-    "multiply": mul,
-    "div": div,
-    "divide": div,
-    "true_divide": div,
-    "truediv": div,
-    "rtruediv": rdiv,
-    "rdiv": rdiv,
-    "neg": neg,
-    "negative": neg,
-    "linear": linear,
-    "matmul": matmul,
-    "rmatmul": lambda low, input, other: matmul(low, other, input),
-    "mm": matmul,
-    "bmm": matmul,
-    "mv": matmul,
-    "addmm": addmm,
-    "sum": total,
-    "mean": mean,
-}
+    return times(found, 1.0 / width, roundings=1)

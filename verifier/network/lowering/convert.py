@@ -14,7 +14,7 @@ import onnx
 import torch
 from torch import fx, nn
 
-from verifier.errors import InputError, VerifierError
+from verifier.errors import InputError, VerifierError, one_line
 
 
 class _Extremum(nn.Module):
@@ -52,8 +52,7 @@ def to_graph_module(model: onnx.ModelProto) -> fx.GraphModule:
         try:
             module: fx.GraphModule = convert(model)
         except Exception as error:  # onnx2torch raises whatever its converters run into
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise InputError(f"onnx2torch cannot convert the network: {reason}") from error
+            raise InputError(f"onnx2torch cannot convert the network: {one_line(error)}") from error
     for name, child in list(module.named_children()):
         kind = type(child).__name__
         if kind == "OnnxMinMax":

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from verifier.errors import VerifierError
-from verifier.network.lowering import affine, moves, piecewise, windows
+from verifier.network.lowering import affine, moves, piecewise, windows  # noqa: F401 (they register their rules)
 from verifier.network.lowering.expression import Expression
 from verifier.network.lowering.memory import MemoryLayout, overlap, same_memory
-from verifier.network.lowering.tracing import Lowering, Traced, depends, leaves
+from verifier.network.lowering.tracing import RULES, Lowering, Traced, depends, leaves
 from verifier.shapes import Tensor
 
 Handler = Callable[..., Any]
@@ -34,13 +34,6 @@ SAME = frozenset("contiguous clone detach requires_grad_ float double cpu alias 
 
 # Of these, a constant as the first operand takes only the shape or the type of the second one.
 LIKE = frozenset("to type_as expand_as view_as reshape_as".split())
-
-HANDLERS: Mapping[str, Handler] = {
-    **affine.HANDLERS,
-    **windows.HANDLERS,
-    **piecewise.HANDLERS,
-    **moves.HANDLERS,
-}
 
 _LEAVES = "it takes values that depend on the input out of torch"
 _COMPARES = "a comparison with a value that depends on the input is not piecewise linear"
@@ -130,10 +123,10 @@ def _handler(lowering: Lowering, func: Callable[..., Any], called: tuple[str, bo
     if name in moves.MOVES and not in_place:
         return lambda low, *args, **kwargs: moves.move(low, func, name, args, kwargs)
     if func is torch.batch_norm:  # unlike torch.nn.functional.batch_norm it takes weight and bias first
-        norm = HANDLERS["batch_norm"]
+        norm = windows.batch_norm
         return lambda low, x, weight, bias, mean, var, *rest: norm(low, x, mean, var, weight, bias, *rest)
-    if name in HANDLERS:
-        return HANDLERS[name]
+    if name in RULES:
+        return RULES[name]
     return lowering.refuse(
         f"the function '{name}' writes into a tensor"
         if in_place
@@ -204,7 +197,7 @@ def _set_item(lowering: Lowering, target: Traced, where: Any, value: Any) -> Non
 
 def _owner(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the result of a function has memory of its own for sure; if not, its operands share theirs."""
-    if name in HANDLERS and name not in LIKE and "dropout" not in name:
+    if name in RULES and name not in LIKE and "dropout" not in name:
         return True
     for operand in leaves((args, kwargs), Traced):
         operand.storage_behind.shared = True

@@ -55,12 +55,17 @@ class Expression:
             raise ValueError(f"{self.size} entries do not fill the shape {shape}")
         return replace(self, shape=shape)
 
+    def positions(self) -> Int[Tensor, "..."]:
+        """The numbers of the entries, in the expression's own shape: what moves them says what moves the entries."""
+        return torch.arange(self.size).reshape(self.shape)
+
+    def taken(self, index: Int[Tensor, "..."]) -> Expression:
+        """The entries with these numbers, in the shape in which they are given; -1 stands for zero."""
+        return select((self,), index.reshape(-1), tuple(index.shape))
+
     def expanded(self, shape: tuple[int, ...]) -> Expression:
         """Broadcast to `shape` as numpy does."""
-        if shape == self.shape:
-            return self
-        index = torch.arange(self.size).reshape(self.shape).expand(shape)
-        return select((self,), index.reshape(-1), shape)
+        return self if shape == self.shape else self.taken(self.positions().expand(shape))
 
     def applied(self, outer: LinearMap, shape: tuple[int, ...], keeps_sign: bool = False) -> Expression:
         """`outer` of this expression.  `keeps_sign`: no entry of the matrix is negative."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from verifier.network.lowering.expression import MAX_ENTRIES, Expression, select
-from verifier.network.lowering.tracing import Lowering, Traced, depends
+from verifier.network.lowering.tracing import Lowering, Traced, depends, lowers
 from verifier.operators.base import flat_size
 from verifier.shapes import Tensor
 
@@ -105,25 +105,29 @@ def _padding(
     return (source, spread), {"mode": given.get("mode", "constant")}, fill
 
 
+@lowers("fill")
 def fill(low: Lowering, input: Any, value: Any) -> Expression:
     return low.value(value).expanded(low.value(input).shape)
 
 
+@lowers("zero")
 def zero(low: Lowering, input: Any) -> Expression:
     return fill(low, input, 0.0)
 
 
+@lowers("copy")
 def copy(low: Lowering, input: Any, src: Any, non_blocking: bool = False) -> Expression:
     return low.value(src).expanded(low.value(input).shape)
 
 
+@lowers("masked_fill")
 def masked_fill(low: Lowering, input: Any, mask: Tensor, value: Any) -> Expression:
     if isinstance(mask, Traced):
         low.refuse("its mask depends on the input")
     held, filler = low.value(input), low.value(value)
     if filler.size != 1:
         raise ValueError("masked_fill takes a single value")
-    index = torch.arange(held.size).reshape(held.shape).masked_fill(mask, held.size)
+    index = held.positions().masked_fill(mask, held.size)
     return select((held, filler), index.reshape(-1), tuple(index.shape))
 
 
@@ -132,12 +136,9 @@ def set_item(low: Lowering, input: Traced, where: Any, value: Any) -> Expression
     if depends(where):
         low.refuse("its index depends on the input")
     held, given = low.value(input), low.value(value)
-    touched = torch.arange(held.size).reshape(held.shape)[where]
+    touched = held.positions()[where]
     if touched.numel() != torch.unique(touched).numel():
         low.refuse("its index names an entry twice")
-    index = torch.arange(held.size).reshape(held.shape)
+    index = held.positions()
     index[where] = torch.arange(held.size, held.size + given.size).reshape(given.shape)
     return select((held, given), index.reshape(-1), held.shape)
-
-
-HANDLERS: dict[str, Callable[..., Any]] = {"fill": fill, "zero": zero, "copy": copy, "masked_fill": masked_fill}

@@ -11,21 +11,23 @@ form of clip keeps the interval [l, u] visible to every bound.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from verifier.network.lowering.affine import broadcast, grouped, times
 from verifier.network.lowering.expression import Expression, constant, select
-from verifier.network.lowering.tracing import Lowering
-from verifier.network.lowering.windows import per_axis, pooled_size
-from verifier.operators import Diagonal, Select, add, compose
+from verifier.network.lowering.tracing import Lowering, lowers, lowers_windows
+from verifier.network.lowering.windows import per_axis, strides
+from verifier.operators import Diagonal, Select, WindowAxis, add, compose
 from verifier.shapes import Float64, Int, Tensor
 
 _FAR = 2.0**20  # beyond this, u - (u - x) would lose digits of x
 _STEEP = 2.0**10
 
 
+@lowers("relu")
 def relu(low: Lowering, input: Any, inplace: bool = False) -> Expression:
     return low.relu(low.value(input))
 
@@ -42,10 +44,12 @@ def _leaky(low: Lowering, value: Expression, slope: Float64[Tensor, "..."]) -> E
     return times(value, slope).plus(kink)
 
 
+@lowers("leaky_relu")
 def leaky_relu(low: Lowering, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Expression:
     return _leaky(low, low.value(input), low.number(negative_slope))
 
 
+@lowers("prelu")
 def prelu(low: Lowering, input: Any, weight: Any) -> Expression:
     value, slope = low.value(input), low.number(weight)
     if slope.dim() != len(value.shape) and slope.numel() > 1:
@@ -53,21 +57,18 @@ def prelu(low: Lowering, input: Any, weight: Any) -> Expression:
     return _leaky(low, value, slope.expand(value.shape) if slope.numel() > 1 else slope.reshape(()))
 
 
+@lowers("abs", "absolute")
 def absolute(low: Lowering, input: Any) -> Expression:
     value = low.value(input)
     if value.nonnegative:
         return value
-    doubled = times(low.relu(value), torch.tensor(2.0, dtype=torch.float64))
-    return _known_nonnegative(doubled.minus(value), True)
-
-
-def _known_nonnegative(value: Expression, known: bool) -> Expression:
-    return Expression(value.shape, value.terms, value.bias, value.error, known)
+    return replace(times(low.relu(value), 2.0).minus(value), nonnegative=True)
 
 
 # -- clip ----------------------------------------------------------------------------------------------------
 
 
+@lowers("clamp", "clip")
 def clip(low: Lowering, input: Any, min: Any = None, max: Any = None, inplace: bool = False) -> Expression:
     value = low.value(input)
     if min is not None:
@@ -77,37 +78,38 @@ def clip(low: Lowering, input: Any, min: Any = None, max: Any = None, inplace: b
     return value
 
 
+lowers("clamp_min")(lambda low, input, min: clip(low, input, min=min))
+lowers("clamp_max")(lambda low, input, max: clip(low, input, max=max))
+
+
 def _at_least(low: Lowering, value: Expression, bound: Expression) -> Expression:
-    if not bound.is_constant:
-        return maximum_of(low, value, bound)
-    if low.is_absent(bound, -1):
-        return value
-    if bool((bound.bias <= 0).all()) and value.nonnegative:
+    if bound.is_constant and (low.is_absent(bound, -1) or (value.nonnegative and bool((bound.bias <= 0).all()))):
         return value
     return maximum_of(low, value, bound)
 
 
 def _at_most(low: Lowering, value: Expression, bound: Expression) -> Expression:
-    if not bound.is_constant:
-        return minimum_of(low, value, bound)
-    if low.is_absent(bound, 1):
+    if bound.is_constant and low.is_absent(bound, 1):
         return value
     return minimum_of(low, value, bound)
 
 
+@lowers("hardsigmoid")
 def hardsigmoid(low: Lowering, input: Any, inplace: bool = False) -> Expression:
-    value = times(low.value(input), torch.tensor(1.0 / 6.0, dtype=torch.float64), roundings=1)
+    value = times(low.value(input), 1.0 / 6.0, roundings=1)
     half = constant(torch.tensor(0.5, dtype=torch.float64)).expanded(value.shape)
     zero, one = constant(torch.tensor(0.0)), constant(torch.tensor(1.0))
     return _at_most(low, _at_least(low, value.plus(half), zero), one)
 
 
+@lowers("hardtanh")
 def hardtanh(
     low: Lowering, input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Expression:
     return clip(low, input, min_val, max_val, inplace)
 
 
+@lowers("relu6")
 def relu6(low: Lowering, input: Any, inplace: bool = False) -> Expression:
     return clip(low, input, 0.0, 6.0, inplace)
 
@@ -126,7 +128,7 @@ def maximum_of(low: Lowering, first: Expression, second: Expression) -> Expressi
     if _is_near(first) or (second.is_constant and not _is_near(second)):
         first, second = second, first
     found = second.plus(low.relu(first.minus(second)))
-    return _known_nonnegative(found, first.nonnegative or second.nonnegative)
+    return replace(found, nonnegative=first.nonnegative or second.nonnegative)
 
 
 def minimum_of(low: Lowering, first: Expression, second: Expression) -> Expression:
@@ -135,13 +137,15 @@ def minimum_of(low: Lowering, first: Expression, second: Expression) -> Expressi
     if _is_near(second) or (first.is_constant and not _is_near(first)):
         first, second = second, first
     found = first.minus(low.relu(first.minus(second)))
-    return _known_nonnegative(found, first.nonnegative and second.nonnegative)
+    return replace(found, nonnegative=first.nonnegative and second.nonnegative)
 
 
+@lowers("maximum")
 def maximum(low: Lowering, input: Any, other: Any) -> Expression:
     return maximum_of(low, low.value(input), low.value(other))
 
 
+@lowers("minimum")
 def minimum(low: Lowering, input: Any, other: Any) -> Expression:
     return minimum_of(low, low.value(input), low.value(other))
 
@@ -171,7 +175,7 @@ def max_of_rows(low: Lowering, value: Expression, windows: Int[Tensor, "m k"], s
 
 
 def _max_of_pairs(low: Lowering, value: Expression, pairs: Int[Tensor, "p 2"]) -> Expression:
-    base = select((value,), pairs[:, 0], (pairs.shape[0],))
+    base = value.taken(pairs[:, 0])
     differ = pairs[:, 0] != pairs[:, 1]
     count = int(differ.sum())
     if not count:
@@ -181,15 +185,17 @@ def _max_of_pairs(low: Lowering, value: Expression, pairs: Int[Tensor, "p 2"]) -
     gain = low.relu(value.applied(add(right, compose(minus, left)), (count,)))
     place = torch.full((pairs.shape[0],), -1)
     place[differ] = torch.arange(count)
-    return _known_nonnegative(base.plus(select((gain,), place, base.shape)), value.nonnegative)
+    return replace(base.plus(gain.taken(place)), nonnegative=value.nonnegative)
 
 
+@lowers("amax")
 def amax(low: Lowering, input: Any, dim: Any = (), keepdim: bool = False) -> Expression:
     value = low.value(input)
     index, shape = grouped(value, dim, keepdim)
     return max_of_rows(low, value, index, shape)
 
 
+@lowers("amin")
 def amin(low: Lowering, input: Any, dim: Any = (), keepdim: bool = False) -> Expression:
     value = low.value(input).negated()
     index, shape = grouped(value, dim, keepdim)
@@ -217,42 +223,44 @@ def _max_like(
     return call
 
 
-def max_pool(axes: int) -> Callable[..., Expression]:
-    def pool(  # noqa: PLR0913 (torch's own signature)
-        low: Lowering,
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Expression:
-        if return_indices:
-            low.refuse("it returns positions")
-        value = low.value(input)
-        kernel, pads, dilations = (per_axis(s, axes) for s in (kernel_size, padding, dilation))
-        strides = kernel if stride is None or stride == [] else per_axis(stride, axes)
-        spots = []
-        for n, k, s, p, d in zip(value.shape[-axes:], kernel, strides, pads, dilations, strict=True):
-            out = pooled_size(n, d * (k - 1) + 1, s, 2 * p, ceil_mode, p)
-            if out < 1:
-                raise ValueError(f"a window of {k} does not fit into {n} entries")
-            reached = torch.arange(out)[:, None] * s - p + torch.arange(k) * d
-            spots.append(torch.where((reached >= 0) & (reached < n), reached, -1))
-        value = _only_reached(value, spots)
-        for offset, windows in enumerate(spots):
-            value = _pooled_axis(low, value, len(value.shape) - axes + offset, windows)
-        return value
+lowers("max")(_max_like(maximum, amax))
+lowers("min")(_max_like(minimum, amin))
 
-    return pool
+
+@lowers_windows("max_pool")
+def max_pool(  # noqa: PLR0913 (torch's own signature)
+    axes: int,
+    low: Lowering,
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Expression:
+    if return_indices:
+        low.refuse("it returns positions")
+    value = low.value(input)
+    kernel, pads, dilations = (per_axis(s, axes) for s in (kernel_size, padding, dilation))
+    spots = []
+    for n, k, s, d, p in zip(value.shape[-axes:], kernel, strides(stride, kernel), dilations, pads, strict=True):
+        axis = WindowAxis(n, k, s, d, p, p)
+        reached = (axis.overhanging() if ceil_mode else axis).spots()
+        if not len(reached):
+            raise ValueError(f"a window of {k} does not fit into {n} entries")
+        spots.append(torch.where((reached >= 0) & (reached < n), reached, -1))
+    value = _only_reached(value, spots)
+    for offset, windows in enumerate(spots):
+        value = _pooled_axis(low, value, len(value.shape) - axes + offset, windows)
+    return value
 
 
 def _only_reached(value: Expression, spots: list[Tensor]) -> Expression:
     """Drop rows that no window touches, and renumber the windows (in place): they would cost neurons for
     nothing.
     """
-    index = torch.arange(value.size).reshape(value.shape)
+    index = value.positions()
     for offset, windows in enumerate(spots):
         axis = len(value.shape) - len(spots) + offset
         reached = torch.unique(windows[windows >= 0])
@@ -261,14 +269,14 @@ def _only_reached(value: Expression, spots: list[Tensor]) -> Expression:
             renumbered[reached] = torch.arange(reached.numel())
             spots[offset] = renumbered[windows]
             index = index.index_select(axis, reached)
-    return select((value,), index.reshape(-1), tuple(index.shape))
+    return value.taken(index)
 
 
 def _pooled_axis(low: Lowering, value: Expression, axis: int, spots: Int[Tensor, "o k"]) -> Expression:
     """The maximum over windows of one axis.  Axis by axis, neighbouring windows share what they have in
     common.
     """
-    index = torch.arange(value.size).reshape(value.shape).movedim(axis, -1)
+    index = value.positions().movedim(axis, -1)
     windows = torch.where(spots >= 0, index[..., spots.clamp(min=0)], -1).movedim(-2, axis)
     return max_of_rows(low, value, windows.reshape(-1, spots.shape[1]), tuple(windows.shape[:-1]))
 
@@ -276,12 +284,14 @@ def _pooled_axis(low: Lowering, value: Expression, axis: int, spots: Int[Tensor,
 # -- no kink after all ---------------------------------------------------------------------------------------
 
 
+@lowers("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 def dropout(low: Lowering, input: Any, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Expression:
     if training:
         low.refuse("it is random in training mode")
     return low.value(input)
 
 
+@lowers("to", "type_as")
 def to(low: Lowering, input: Any, *targets: Any, **settings: Any) -> Expression:
     """Between float32 and float64, and between devices, nothing changes; other types round.
 
@@ -292,34 +302,3 @@ def to(low: Lowering, input: Any, *targets: Any, **settings: Any) -> Expression:
         if isinstance(kind, torch.dtype) and kind not in {torch.float32, torch.float64}:
             low.refuse(f"it rounds to {kind}")
     return low.value(input)
-
-
-HANDLERS: dict[str, Callable[..., Any]] = {
-    "relu": relu,
-    "leaky_relu": leaky_relu,
-    "prelu": prelu,
-    "abs": absolute,
-    "absolute": absolute,
-    "clamp": clip,
-    "clip": clip,
-    "clamp_min": lambda low, input, min: clip(low, input, min=min),
-    "clamp_max": lambda low, input, max: clip(low, input, max=max),
-    "hardtanh": hardtanh,
-    "hardsigmoid": hardsigmoid,
-    "relu6": relu6,
-    "maximum": maximum,
-    "minimum": minimum,
-    "max": _max_like(maximum, amax),
-    "min": _max_like(minimum, amin),
-    "amax": amax,
-    "amin": amin,
-    "to": to,
-    "type_as": to,
-    "dropout": dropout,
-    "dropout1d": dropout,
-    "dropout2d": dropout,
-    "dropout3d": dropout,
-    "alpha_dropout": dropout,
-    "feature_alpha_dropout": dropout,
-    **{f"max_pool{d}d": max_pool(d) for d in (1, 2, 3)},
-}

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from verifier.errors import InputError, VerifierError
+from verifier.errors import InputError, VerifierError, one_line
 from verifier.network.lowering.dispatch import dispatch
 from verifier.network.lowering.expression import variable
 from verifier.network.lowering.tracing import Lowering, Reading, Traced, place_of
@@ -55,7 +55,7 @@ def lower(
     point = sample_input(input_shape, lowering.dtype) if lowering.follows else None
     source = Traced.of(variable(0, input_shape), lowering, None if point is None else point.clone())
     with _announced(lowering, module, labels):
-        result = _single(_executed(lowering, module, source))
+        result = only_member(_executed(lowering, module, source))
     if not isinstance(result, torch.Tensor):
         raise InputError(f"the network must return one tensor, not a {type(result).__name__}")
     if point is not None:
@@ -87,7 +87,7 @@ def _explained(lowering: Lowering, error: Exception) -> InputError:
     if error is lowering.raised or not lowering.follows:
         found = lowering.trouble(error)
     else:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        reason = one_line(f"{type(error).__name__}: {error}")
         found = InputError(f"the module cannot be evaluated: {reason}")
     place = place_of(error.__traceback__) if lowering.follows else None
     if place is not None:
@@ -95,7 +95,8 @@ def _explained(lowering: Lowering, error: Exception) -> InputError:
     return found
 
 
-def _single(result: Any) -> Any:
+def only_member(result: Any) -> Any:
+    """What a tuple or list of one holds; anything else as it is."""
     return result[0] if isinstance(result, tuple | list) and len(result) == 1 else result
 
 
@@ -196,11 +197,9 @@ def require_repeatable(module: nn.Module, point: Tensor, found: Tensor) -> None:
     """
     try:
         with torch.no_grad(), _other_seed():
-            again = module(point.clone())
+            again = only_member(module(point.clone()))
     except Exception as error:  # foreign code may raise anything
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"the module fails at its second call: {reason}") from error
-    again = again[0] if isinstance(again, tuple | list) and len(again) == 1 else again
+        raise InputError(f"the module fails at its second call: {one_line(error)}") from error
     if not isinstance(again, Tensor) or again.shape != found.shape or again.dtype != found.dtype:
         raise InputError("the module returns something else at its second call, so it cannot be verified")
     size = float(found.abs().nan_to_num(0.0, 0.0, 0.0).max()) if found.numel() else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -13,11 +14,10 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from verifier.errors import InputError, UnsupportedOperator, VerifierError
+from verifier.errors import InputError, UnsupportedOperator, VerifierError, one_line
 from verifier.network.lowering.expression import Expression, constant, variable
 from verifier.network.lowering.memory import MemoryLayout, Storage
 from verifier.network.network import Affine
-from verifier.network.rewrite.graph import SUPPORTED
 from verifier.shapes import Float64, Tensor
 
 _FOLDERS = (Path(torch.__file__).absolute().parent, Path(__file__).absolute().parents[2])
@@ -54,6 +54,32 @@ def place_of(trace: TracebackType | None) -> Place | None:
 
 
 T = TypeVar("T")
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+
+RULES: dict[str, Callable[..., Any]] = {}
+"""What functions of torch do to expressions, by their names."""
+
+
+def lowers(*names: str) -> Callable[[Rule], Rule]:
+    """Decorates the rule for the functions of torch that have these names."""
+
+    def keep(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, rule))
+        return rule
+
+    return keep
+
+
+def lowers_windows(name: str) -> Callable[[Rule], Rule]:
+    """Decorates the rule for `name1d`, `name2d` and `name3d`; its first parameter is the number of axes."""
+
+    def keep(rule: Rule) -> Rule:
+        RULES.update({f"{name}{axes}d": functools.partial(rule, axes) for axes in (1, 2, 3)})
+        return rule
+
+    return keep
+
+
 Dispatch = Callable[["Lowering", Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -232,16 +258,17 @@ class Lowering:
         return path or "forward", kind or name
 
     def refuse(self, why: str) -> NoReturn:
+        from verifier.network.rewrite.normalise import REWRITERS  # a module can be lowered without onnx
+
         node, op_type = self.node
-        error = UnsupportedOperator(node, op_type, why, SUPPORTED)
+        error = UnsupportedOperator(node, op_type, why, sorted(REWRITERS))
         self.note(error)
         raise error
 
     def trouble(self, error: Exception) -> InputError:
         """What is said about a function that fails on its operands."""
         node, op_type = self.node
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        return InputError(f"node '{node}' of type {op_type} cannot be evaluated: {reason}")
+        return InputError(f"node '{node}' of type {op_type} cannot be evaluated: {one_line(error)}")
 
     def note(self, error: VerifierError) -> None:
         """Remember an error, and name the line of the module's code that led to it.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,8 +10,8 @@ import torch
 from verifier.errors import InputError
 from verifier.network.lowering.affine import in_range, mean, times
 from verifier.network.lowering.expression import Expression, constant, select
-from verifier.network.lowering.tracing import Lowering
-from verifier.operators import Conv, Transposed, gamma
+from verifier.network.lowering.tracing import Lowering, lowers, lowers_windows
+from verifier.operators import Conv, Transposed, WindowAxis, gamma
 from verifier.operators.base import FLOOR, flat_size
 
 
@@ -20,6 +19,11 @@ def per_axis(setting: Any, axes: int) -> tuple[int, ...]:
     """An integer setting, or one per spatial axis, as one per axis."""
     values = [int(setting)] * axes if isinstance(setting, int) else [int(v) for v in setting]
     return tuple(values * axes if len(values) == 1 else values)
+
+
+def strides(setting: Any, kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a pool, which are its kernel's sizes where none are given."""
+    return kernel if setting is None or setting == [] else per_axis(setting, len(kernel))
 
 
 def _images(value: Expression, axes: int) -> tuple[tuple[int, ...], int]:
@@ -30,6 +34,7 @@ def _images(value: Expression, axes: int) -> tuple[tuple[int, ...], int]:
     return batch, flat_size(batch)
 
 
+@lowers("conv1d", "conv2d", "conv3d")
 def conv(  # noqa: PLR0913 (torch's own signature)
     low: Lowering,
     input: Any,
@@ -43,23 +48,16 @@ def conv(  # noqa: PLR0913 (torch's own signature)
     value, kernel = low.value(input), low.number(weight)
     axes = kernel.dim() - 2
     batch, count = _images(value, axes)
-    strides, dilations = per_axis(stride, axes), per_axis(dilation, axes)
-    pads: tuple[tuple[int, int], ...]
+    steps, dilations = per_axis(stride, axes), per_axis(dilation, axes)
     if isinstance(padding, str):
         totals = [d * (k - 1) * (padding == "same") for d, k in zip(dilations, kernel.shape[2:], strict=True)]
-        pads = tuple((total // 2, total - total // 2) for total in totals)
+        sides = tuple((total // 2, total - total // 2) for total in totals)
     else:
-        pads = tuple((p, p) for p in per_axis(padding, axes))
+        sides = tuple((p, p) for p in per_axis(padding, axes))
     channels, *spatial = value.shape[len(batch) :]
     # A fixed batch of several images is a convolution with as many times the groups.
-    outer = Conv(
-        kernel.repeat(count, *[1] * (axes + 1)),
-        (channels * count, *spatial),
-        strides,
-        pads,
-        dilations,
-        groups * count,
-    )
+    kernels = kernel.repeat(count, *[1] * (axes + 1))
+    outer = Conv(kernels, (channels * count, *spatial), steps, sides, dilations, groups * count)
     found = value.applied(outer, (*batch, kernel.shape[0], *outer.out_shape[1:]))
     return _with_channel_bias(low, found, bias, axes)
 
@@ -71,6 +69,7 @@ def _with_channel_bias(low: Lowering, value: Expression, bias: Any, axes: int) -
     return value.plus(constant(shift))
 
 
+@lowers("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(  # noqa: PLR0913 (torch's own signature)
     low: Lowering,
     input: Any,
@@ -85,37 +84,26 @@ def conv_transpose(  # noqa: PLR0913 (torch's own signature)
     value, kernel = low.value(input), low.number(weight)
     axes = kernel.dim() - 2
     batch, count = _images(value, axes)
-    strides, pads, extra, dilations = (per_axis(s, axes) for s in (stride, padding, output_padding, dilation))
+    steps, pads, extra, dilations = (per_axis(s, axes) for s in (stride, padding, output_padding, dilation))
     spatial = value.shape[len(batch) + 1 :]
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel.shape[2:], strict=True)]
     # The full image first, then the part that padding leaves: right for every combination of settings.
-    full = [(n - 1) * s + r for n, s, r in zip(spatial, strides, reach, strict=True)]
+    full = [(n - 1) * s + r for n, s, r in zip(spatial, steps, reach, strict=True)]
     out = [f - 2 * p + e for f, p, e in zip(full, pads, extra, strict=True)]
     if min(out) < 1:
         raise ValueError("padding leaves nothing of the output")
     channels = kernel.shape[1] * groups
-    none = tuple((0, 0) for _ in range(axes))
-    inner = Conv(
-        kernel.repeat(count, *[1] * (axes + 1)),
-        (channels * count, *full),
-        strides,
-        none,
-        dilations,
-        groups * count,
-    )
-    if all(p <= f and e < s for p, f, e, s in zip(pads, full, extra, strides, strict=True)):
-        direct = Conv(
-            inner.weight,
-            (channels * count, *out),
-            strides,
-            tuple((p, p) for p in pads),
-            dilations,
-            groups * count,
-        )
-        found = value.applied(Transposed(direct), (*batch, channels, *out))
+    kernels = kernel.repeat(count, *[1] * (axes + 1))
+
+    def transposed(sizes: Sequence[int], padding: Sequence[int]) -> Expression:
+        sides = tuple((p, p) for p in padding)
+        inner = Conv(kernels, (channels * count, *sizes), steps, sides, dilations, groups * count)
+        return value.applied(Transposed(inner), (*batch, channels, *sizes))
+
+    if all(p <= f and e < s for p, f, e, s in zip(pads, full, extra, steps, strict=True)):
+        found = transposed(out, pads)
     else:
-        whole = value.applied(Transposed(inner), (*batch, channels, *full))
-        found = _cropped(whole, pads, out)
+        found = _cropped(transposed(full, [0] * axes), pads, out)
     return _with_channel_bias(low, found, bias, axes)
 
 
@@ -124,14 +112,15 @@ def _cropped(value: Expression, before: Sequence[int], sizes: Sequence[int]) -> 
     value.
     """
     axes = len(sizes)
-    index = torch.arange(1, value.size + 1, dtype=torch.float64).reshape(value.shape)
+    index = value.positions() + 1
     spread = []
     for axis in range(axes - 1, -1, -1):
         spread += [-before[axis], sizes[axis] + before[axis] - value.shape[len(value.shape) - axes + axis]]
     moved = torch.nn.functional.pad(index, spread)
-    return select((value,), moved.reshape(-1).to(torch.long) - 1, tuple(moved.shape))
+    return value.taken(moved - 1)
 
 
+@lowers("batch_norm")
 def batch_norm(  # noqa: PLR0913 (torch's own signature)
     low: Lowering,
     input: Any,
@@ -164,81 +153,53 @@ def batch_norm(  # noqa: PLR0913 (torch's own signature)
     )
 
 
-def avg_pool(axes: int) -> Callable[..., Expression]:
-    def pool(  # noqa: PLR0913 (torch's own signature)
-        low: Lowering,
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Expression:
-        value = low.value(input)
-        batch, count = _images(value, axes)
-        channels, *spatial = value.shape[len(batch) :]
-        kernel, pads = per_axis(kernel_size, axes), per_axis(padding, axes)
-        strides = kernel if stride is None or stride == [] else per_axis(stride, axes)
-        out = [
-            pooled_size(n, k, s, 2 * p, ceil_mode, p) for n, k, s, p in zip(spatial, kernel, strides, pads, strict=True)
-        ]
-        after = [
-            max((o - 1) * s + k - n - p, 0) for o, s, k, n, p in zip(out, strides, kernel, spatial, pads, strict=True)
-        ]
-        depthwise = Conv(
-            torch.ones(channels * count, 1, *kernel, dtype=torch.float64),
-            (channels * count, *spatial),
-            strides,
-            tuple(zip(pads, after, strict=True)),
-            (1,) * axes,
-            channels * count,
-        )
-        sums = value.applied(depthwise, (*batch, channels, *depthwise.out_shape[1:]), keeps_sign=True)
-        if divisor_override is not None:
-            counts = torch.full((1,) * axes, float(divisor_override), dtype=torch.float64)
-        else:
-            counts = torch.ones((), dtype=torch.float64)
-            for n, k, s, p, o in zip(spatial, kernel, strides, pads, depthwise.out_shape[1:], strict=True):
-                first = torch.arange(o) * s - p
-                low_end, high_end = (-p, n + p) if count_include_pad else (0, n)
-                held = (first + k).clamp(max=high_end) - first.clamp(min=low_end)
-                counts = counts.unsqueeze(-1) * held.to(torch.float64)
-        return times(sums, 1.0 / counts, roundings=1)
-
-    return pool
+@lowers_windows("avg_pool")
+def avg_pool(  # noqa: PLR0913 (torch's own signature)
+    axes: int,
+    low: Lowering,
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Expression:
+    value = low.value(input)
+    batch, count = _images(value, axes)
+    channels, *spatial = value.shape[len(batch) :]
+    kernel, pads = per_axis(kernel_size, axes), per_axis(padding, axes)
+    steps = strides(stride, kernel)
+    sides, counts = [], torch.ones((), dtype=torch.float64)
+    for n, k, s, p in zip(spatial, kernel, steps, pads, strict=True):
+        axis = WindowAxis(n, k, s, 1, p, p)
+        axis = axis.overhanging() if ceil_mode else axis
+        sides.append((axis.before, axis.after))
+        counts = counts.unsqueeze(-1) * (axis.counts(-p, n + p) if count_include_pad else axis.counts(0, n))
+    ones = torch.ones(channels * count, 1, *kernel, dtype=torch.float64)
+    depthwise = Conv(ones, (channels * count, *spatial), steps, tuple(sides), (1,) * axes, channels * count)
+    sums = value.applied(depthwise, (*batch, channels, *depthwise.out_shape[1:]), keeps_sign=True)
+    if divisor_override is not None:
+        counts = torch.tensor(float(divisor_override), dtype=torch.float64)
+    return times(sums, 1.0 / counts, roundings=1)
 
 
-def pooled_size(n: int, reach: int, stride: int, pad: int, ceil_mode: bool, before: int) -> int:
-    """Windows along one axis.  With `ceil_mode` the last one may overhang, but must start inside the
-    input.
-    """
-    span = n + pad - reach
-    if not ceil_mode:
-        return span // stride + 1
-    windows = math.ceil(span / stride) + 1
-    return windows - 1 if (windows - 1) * stride >= n + before else windows
-
-
-def adaptive_avg_pool(axes: int) -> Callable[..., Expression]:
-    def pool(low: Lowering, input: Any, output_size: Any) -> Expression:
-        value = low.value(input)
-        sizes = list(output_size) if isinstance(output_size, tuple | list) else [output_size] * axes
-        for offset, size in enumerate(sizes):
-            axis = len(value.shape) - axes + offset
-            n = value.shape[axis]
-            if size is None or size == n:
-                continue
-            cells = []
-            index = torch.arange(value.size).reshape(value.shape)
-            for i in range(size):
-                first, last = (i * n) // size, -(-(i + 1) * n // size)
-                part = index.narrow(axis, first, last - first)
-                cells.append(mean(low, select((value,), part.reshape(-1), tuple(part.shape)), axis, True))
-            value = _joined(cells, axis)
-        return value
-
-    return pool
+@lowers_windows("adaptive_avg_pool")
+def adaptive_avg_pool(axes: int, low: Lowering, input: Any, output_size: Any) -> Expression:
+    value = low.value(input)
+    sizes = list(output_size) if isinstance(output_size, tuple | list) else [output_size] * axes
+    for offset, size in enumerate(sizes):
+        axis = len(value.shape) - axes + offset
+        n = value.shape[axis]
+        if size is None or size == n:
+            continue
+        cells = []
+        for i in range(size):
+            first, last = (i * n) // size, -(-(i + 1) * n // size)
+            part = value.taken(value.positions().narrow(axis, first, last - first))
+            cells.append(mean(low, part, axis, True))
+        value = _joined(cells, axis)
+    return value
 
 
 def _joined(parts: Sequence[Expression], axis: int) -> Expression:
@@ -248,12 +209,3 @@ def _joined(parts: Sequence[Expression], axis: int) -> Expression:
         start += part.size
     index = torch.cat(positions, dim=axis)
     return select(parts, index.reshape(-1), tuple(index.shape))
-
-
-HANDLERS: dict[str, Callable[..., Any]] = {
-    "batch_norm": batch_norm,
-    **{f"conv{d}d": conv for d in (1, 2, 3)},
-    **{f"conv_transpose{d}d": conv_transpose for d in (1, 2, 3)},
-    **{f"avg_pool{d}d": avg_pool(d) for d in (1, 2, 3)},
-    **{f"adaptive_avg_pool{d}d": adaptive_avg_pool(d) for d in (1, 2, 3)},
-}

@@ -1,10 +1,9 @@
-"""Torch modules as networks, with the interface of `OnnxModel`."""
+"""Torch modules as networks."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,17 +13,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from verifier.defaults import default_dtype, own_defaults
-from verifier.errors import InputError, VerifierError
-from verifier.network.lowering.run import lower, precision
+from verifier.errors import InputError, VerifierError, one_line
+from verifier.network.lowering.run import lower, only_member, precision
 from verifier.network.lowering.tracing import Reading, place_of
+from verifier.network.models.base import Array, SourceModel
 from verifier.network.models.module_state import changed, module_state, require_readable
 from verifier.network.network import Network
+from verifier.precision import default_dtype, own_defaults
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
-
-class ModuleModel:
+class ModuleModel(SourceModel):
     """A torch module that maps tensors of `input_shape` (batch axis included) to one tensor.
 
     Works on a copy on the CPU in evaluation mode; the module that was given stays as it is.  Later changes
@@ -42,33 +40,6 @@ class ModuleModel:
         self._state = module_state(self._module)
         self.sha256 = _digest(self._module, self._state)
         self.dtype = np.dtype(np.float64 if precision(self._module) == torch.float64 else np.float32)
-        self._output_shape: tuple[int, ...] | None = None
-
-    @property
-    def n_in(self) -> int:
-        return math.prod(self.input_shape)
-
-    @property
-    def n_out(self) -> int:
-        return math.prod(self.output_shape)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        if self._output_shape is None:
-            self._output_shape = tuple(self._call(torch.zeros(self.input_shape, device="cpu")).shape)
-        return self._output_shape
-
-    def run(self, x: Array) -> Array:
-        """Outputs [..., n_y] at x [n_x] or [B, n_x], by the module itself in its own precision, point by
-        point.
-        """
-        points = torch.from_numpy(np.asarray(x, dtype=self.dtype))
-        if points.shape[-1:] != (self.n_in,) or points.dim() > 2:
-            raise InputError(f"the module takes {self.n_in} inputs, not an array of shape {tuple(points.shape)}")
-        if points.dim() == 1:
-            return self._call(points.reshape(self.input_shape)).reshape(-1).numpy()
-        rows = [self._call(point.reshape(self.input_shape)).reshape(-1).numpy() for point in points]
-        return np.stack(rows) if rows else np.zeros((0, self.n_out), self.dtype)
 
     def network(self, far_bounds: bool = False) -> Network:
         """The lowered network (`far_bounds` as in `Reading`).
@@ -90,25 +61,24 @@ class ModuleModel:
         with own_defaults(), default_dtype(self._default), torch.no_grad(), _eager():
             yield
 
-    def _call(self, x: torch.Tensor) -> torch.Tensor:
+    def _call(self, x: Array) -> Array:
         try:
             with self._usual():
                 # A copy: the module may write into its input.
-                found = self._module(x.to(precision(self._module), copy=True))
+                found = self._module(torch.from_numpy(x).to(precision(self._module), copy=True))
         except VerifierError:
             raise
         except Exception as error:  # foreign code may raise anything
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            reason = one_line(f"{type(error).__name__}: {error}")
             message = f"the module cannot be run on an input of shape {self.input_shape}: {reason}"
             raise InputError(message, *(place_of(error.__traceback__) or ())) from error
-        if isinstance(found, tuple | list) and len(found) == 1:
-            found = found[0]
+        found = only_member(found)
         if not isinstance(found, torch.Tensor):
             raise InputError(f"the module must return one tensor, not a {type(found).__name__}")
         if found.dtype not in {torch.float32, torch.float64} or found.layout != torch.strided:
             kind = str(found.dtype).removeprefix("torch.")
             raise InputError(f"the module must return numbers of type float32 or float64, not {kind}")
-        return found.detach().to(device="cpu")
+        return found.detach().to(device="cpu").numpy()
 
 
 def _eager() -> AbstractContextManager[Any]:
@@ -124,8 +94,7 @@ def _copied(module: nn.Module) -> nn.Module:
         with own_defaults():
             return copy.deepcopy(module).cpu().eval().requires_grad_(False)
     except Exception as error:  # foreign code may raise anything
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"the module cannot be copied to the CPU: {reason}") from error
+        raise InputError(f"the module cannot be copied to the CPU: {one_line(error)}") from error
 
 
 def _digest(module: nn.Module, state: Mapping[str, str]) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import torch
 
-from verifier.errors import InputError
+from verifier.errors import InputError, one_line
 from verifier.network.lowering.convert import to_graph_module
 from verifier.network.lowering.run import lower
 from verifier.network.lowering.tracing import Reading
+from verifier.network.models.base import Array, SourceModel
 from verifier.network.models.identity import digest_of, unpacked
 from verifier.network.models.validate import (
     TYPES,
@@ -23,7 +22,6 @@ from verifier.network.models.validate import (
     parsed,
     require_finite,
     require_sane,
-    short,
     single_input_output,
     static_shape,
 )
@@ -31,20 +29,14 @@ from verifier.network.network import Network
 from verifier.network.rewrite.constants import quiet_session
 from verifier.network.rewrite.normalise import default_opset, normalise
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
 _LARGEST_MESSAGE = 2**31 - 2**20  # protobuf writes no more bytes than that
 
 
-class OnnxModel:
-    """A network file as it was given.  Inputs and outputs are flat vectors in C order.
-
-    `input_shape` holds the batch axis as 1 where the file leaves it open.  `run` evaluates the original
-    file, so its answers are what a counterexample is judged by.
-    """
+class OnnxModel(SourceModel):
+    """A network file, run by onnxruntime.  `input_shape` holds the batch axis as 1 where the file leaves it open."""
 
     def __init__(self, path: Path, data: bytes, digest: str, threads: int = 1) -> None:
-        self.path = path
+        self.path: Path = path
         self.sha256 = digest
         self.threads = threads
         self.proto = parsed(path, data)
@@ -58,44 +50,10 @@ class OnnxModel:
         self._data = data
         self._external = load_external(self.proto, path)
         self._session: ort.InferenceSession | None = None
-        self._output_shape: tuple[int, ...] | None = None
         self._takes_batches: bool | None = None if self._open_batch else False
 
     def __repr__(self) -> str:
         return f"OnnxModel({str(self.path)!r}, input_shape={self.input_shape})"
-
-    @property
-    def n_in(self) -> int:
-        return math.prod(self.input_shape)
-
-    @property
-    def n_out(self) -> int:
-        return math.prod(self.output_shape)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """As onnxruntime returns it for one sample; what the file declares may leave axes open."""
-        if self._output_shape is None:
-            self._output_shape = self._call(np.zeros(self.input_shape, self.dtype)).shape
-        return self._output_shape
-
-    def run(self, x: Array) -> Array:
-        """Outputs [..., n_y] at x [n_x] or [B, n_x], by onnxruntime on the original file.
-
-        A single point is always evaluated on its own.  Several are passed in one call if the model accepts
-        that and gives the same answers; they may then differ from single evaluations in the last digits.
-        """
-        points = np.asarray(x, dtype=self.dtype)
-        if points.shape[-1:] != (self.n_in,) or points.ndim > 2:
-            raise InputError(f"the network takes {self.n_in} inputs, not an array of shape {points.shape}", self.path)
-        if points.ndim == 1:
-            return self._call(points.reshape(self.input_shape)).reshape(-1)
-        if len(points) > 1 and self._takes_batches is not False:
-            found = self._call_batch(points)
-            if found is not None:
-                return found
-        rows = [self._call(point.reshape(self.input_shape)).reshape(-1) for point in points]
-        return np.stack(rows) if rows else np.zeros((0, self.n_out), self.dtype)
 
     def network(self, far_bounds: bool = False) -> Network:
         """Normalise, convert, lower (`far_bounds` as in `Reading`).
@@ -117,7 +75,7 @@ class OnnxModel:
             try:
                 self._session = quiet_session(self._source(), self.threads)
             except Exception as error:  # onnxruntime's exceptions have no common base of their own
-                raise InputError(f"onnxruntime cannot load the network: {short(error)}", self.path) from error
+                raise InputError(f"onnxruntime cannot load the network: {one_line(error)}", self.path) from error
         return self._session
 
     def _source(self) -> bytes | str:
@@ -138,13 +96,15 @@ class OnnxModel:
         except InputError:
             raise
         except Exception as error:  # as above
-            raise InputError(f"onnxruntime cannot run the network: {short(error)}", self.path) from error
+            raise InputError(f"onnxruntime cannot run the network: {one_line(error)}", self.path) from error
         if not isinstance(y, np.ndarray) or y.dtype.kind != "f":
             raise InputError("the network's output is not a tensor of floating-point numbers", self.path)
         return y
 
-    def _call_batch(self, points: Array) -> Array | None:
+    def _together(self, points: Array) -> Array | None:
         """All points in one call, or None if the model has a batch of one built in."""
+        if self._takes_batches is False:
+            return None
         size = (len(points), *self.input_shape[1:])
         try:
             found = self._call(points.reshape(size)).reshape(len(points), -1)
@@ -154,7 +114,7 @@ class OnnxModel:
         if self._takes_batches is None:
             # A Reshape with constants can mix samples without an error, so the first answer is compared.
             pick = (0, len(points) - 1)
-            alone = np.stack([self._call(points[i].reshape(self.input_shape)).reshape(-1) for i in pick])
+            alone = np.stack([self._single(points[i]) for i in pick])
             together = found[list(pick)] if found.shape[1] == alone.shape[1] else alone + np.inf
             self._takes_batches = bool(np.allclose(together, alone, rtol=1e-4, atol=1e-4, equal_nan=True))
         return found if self._takes_batches else None
@@ -171,7 +131,7 @@ def load_onnx(path: str | PathLike[str], threads: int = 1) -> OnnxModel:
         raw = found.read_bytes()
         data = unpacked(raw)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"cannot be read: {short(error)}", found) from error
+        raise InputError(f"cannot be read: {one_line(error)}", found) from error
     try:
         return OnnxModel(found, data, digest_of(found, raw), threads)
     except InputError as error:

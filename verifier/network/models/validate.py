@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, external_data_helper, numpy_helper
 
-from verifier.errors import InputError
+from verifier.errors import InputError, one_line
 from verifier.network.models.identity import tensors_of
 from verifier.network.rewrite.constants import constant_tensor
 from verifier.network.rewrite.graph import describe
@@ -23,10 +23,6 @@ TYPES: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT: np.dtype(np.float32),
     TensorProto.DOUBLE: np.dtype(np.float64),
 }
-
-
-def short(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def parsed(path: Path, data: bytes) -> onnx.ModelProto:
@@ -91,7 +87,7 @@ def load_external(model: onnx.ModelProto, path: Path) -> bool:
     try:
         external_data_helper.load_external_data_for_model(model, str(path.parent))
     except Exception as error:  # onnx raises several unrelated types for missing, unsafe and short files
-        raise InputError(f"the weights in its external data file cannot be read: {short(error)}", path) from error
+        raise InputError(f"the weights in its external data file cannot be read: {one_line(error)}", path) from error
     require_finite(model)
     return True
 
@@ -123,7 +119,7 @@ def require_finite(model: onnx.ModelProto) -> None:
         try:
             values = numpy_helper.to_array(tensor)
         except Exception as error:  # a damaged tensor fails in many ways
-            raise InputError(f"initializer '{name}' is damaged: {short(error)}") from error
+            raise InputError(f"initializer '{name}' is damaged: {one_line(error)}") from error
         if values.dtype.kind == "V":  # bfloat16 and the like
             values = values.astype(np.float32)
         if values.dtype.kind == "f" and not np.isfinite(values).all():

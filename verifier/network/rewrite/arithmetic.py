@@ -1,100 +1,91 @@
-"""One rewriter per operator: from any opset (7 on) to the normal form in opset 17.
+"""Rewriters of entrywise operators, matrix products and reductions, from any opset (7 on) to opset 17.
 
-A rewriter returns the nodes that replace its node (the last one writes the node's first output), or the name
-of the tensor that the output is equal to.  Everything that later opsets changed, or that onnx2torch gets
+Everything that later opsets changed, or that onnx2torch gets
 wrong or refuses, ends here: attributes against inputs, negative axes, `auto_pad`, asymmetric padding,
 `output_shape`, `allowzero`, several outputs, left-out bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from verifier.network.rewrite.constants import exact_product
-from verifier.network.rewrite.graph import Array, Graph, attributes
-from verifier.network.rewrite.moves import MOVES
-from verifier.network.rewrite.windows import WINDOWS
-
-Rewriter = Callable[[Graph, onnx.NodeProto], "list[onnx.NodeProto] | str"]
-
-make = helper.make_node
+from verifier.network.rewrite.graph import Array, Graph, Rewritten, attributes, make, refuse, rewrites
 
 
-def as_it_is(*kept: str) -> Rewriter:
-    """The same operator with only the attributes that still exist in opset 17."""
+@rewrites(*"Add Sub Mul Div Neg MatMul Relu Abs Where Tile".split())
+def as_it_is(graph: Graph, node: onnx.NodeProto) -> Rewritten:
+    """The same operator without the attributes of older opsets."""
+    return [make(node.op_type, list(node.input), [node.output[0]])]
 
-    def rewrite(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        given = {name: value for name, value in attributes(node).items() if name in kept}
-        return [make(node.op_type, list(node.input), [node.output[0]], **given)]
 
-    return rewrite
+@rewrites("Concat", "Gather")
+def along_axis(graph: Graph, node: onnx.NodeProto) -> Rewritten:
+    given = {name: value for name, value in attributes(node).items() if name == "axis"}
+    return [make(node.op_type, list(node.input), [node.output[0]], **given)]
 
 
 # -- entrywise -----------------------------------------------------------------------------------------------
 
 
-def with_floats(**defaults: float) -> Rewriter:
-    """Attributes made explicit, at the float32 values that ONNX prescribes for them."""
-
-    def rewrite(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        given = {name: attributes(node).get(name, value) for name, value in defaults.items()}
-        return [make(node.op_type, list(node.input), [node.output[0]], **given)]
-
-    return rewrite
+@rewrites("LeakyRelu")
+def leaky_relu(graph: Graph, node: onnx.NodeProto) -> Rewritten:
+    slope = attributes(node).get("alpha", float(np.float32(0.01)))  # ONNX prescribes a float32 value
+    return [make("LeakyRelu", list(node.input), [node.output[0]], alpha=slope)]
 
 
-def unchanged_value(graph: Graph, node: onnx.NodeProto) -> str:
+@rewrites("Identity")
+def unchanged_value(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     return str(node.input[0])
 
 
-def dropout(graph: Graph, node: onnx.NodeProto) -> str:
+@rewrites("Dropout")
+def dropout(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     training = graph.array(node.input[2]) if len(node.input) > 2 and node.input[2] else None
     if len(node.input) > 2 and node.input[2] and (training is None or bool(training.any())):
-        graph.refuse(node, "it is random in training mode")
+        refuse(node, "it is random in training mode")
     return str(node.input[0])
 
 
-def cast(graph: Graph, node: onnx.NodeProto) -> str:
+@rewrites("Cast", "CastLike")
+def cast(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """The identity if no digit is lost: to the same type, or from float32 to float64."""
     source = graph.types.get(node.input[0], TensorProto.UNDEFINED)
     target = attributes(node)["to"] if node.op_type == "Cast" else graph.types.get(node.input[1], TensorProto.UNDEFINED)
     widens = (source, target) == (TensorProto.FLOAT, TensorProto.DOUBLE)
     if not widens and (source != target or source not in {TensorProto.FLOAT, TensorProto.DOUBLE}):
         kinds = [TensorProto.DataType.Name(kind) for kind in (source, target)]
-        graph.refuse(node, f"it rounds from {kinds[0]} to {kinds[1]}")
+        refuse(node, f"it rounds from {kinds[0]} to {kinds[1]}")
     return str(node.input[0])
 
 
-def chained(op_type: str) -> Rewriter:
-    """Sum and Mean: a chain of additions, and a division."""
-
-    def rewrite(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
-        parts: list[onnx.NodeProto] = []
-        total = str(node.input[0])
-        for name in node.input[1:]:
-            parts.append(make("Add", [total, name], [graph.fresh()]))
-            total = str(parts[-1].output[0])
-        if op_type == "Mean":
-            parts.append(make("Div", [total, graph.floats(len(node.input))], [graph.fresh()]))
-        if not parts:
-            return total
-        parts[-1].output[0] = node.output[0]
-        return parts
-
-    return rewrite
+@rewrites("Sum", "Mean")
+def chained(graph: Graph, node: onnx.NodeProto) -> Rewritten:
+    """A chain of additions, and a division."""
+    parts: list[onnx.NodeProto] = []
+    total = str(node.input[0])
+    for name in node.input[1:]:
+        parts.append(make("Add", [total, name], [graph.fresh()]))
+        total = str(parts[-1].output[0])
+    if node.op_type == "Mean":
+        parts.append(make("Div", [total, graph.floats(len(node.input))], [graph.fresh()]))
+    if not parts:
+        return total
+    parts[-1].output[0] = node.output[0]
+    return parts
 
 
-def extremum(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Max", "Min")
+def extremum(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     if len(node.input) == 1:
         return str(node.input[0])
     return [make(node.op_type, list(node.input), [node.output[0]])]
 
 
-def clip(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Clip")
+def clip(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Constant bounds stay a Clip; bounds that are computed become Max and Min, and those left out nothing."""
     given = attributes(node)
     bounds: list[tuple[str, str, Array | None]] = []
@@ -116,7 +107,8 @@ def clip(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
     return parts
 
 
-def hard_sigmoid(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("HardSigmoid")
+def hard_sigmoid(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     given = attributes(node)
     defaults = (("alpha", float(np.float32(0.2))), ("beta", 0.5))  # attributes are float32 in float64 networks too
     slope, offset = (graph.floats(given.get(key, value)) for key, value in defaults)
@@ -128,24 +120,26 @@ def hard_sigmoid(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     ]
 
 
-def prelu(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("PRelu")
+def prelu(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """ONNX broadcasts the slope to the input; onnxruntime also does it the other way round."""
     shape, slope = graph.shape(node.input[0], node), graph.shape(node.input[1], node)
     if len(slope) > len(shape) or np.broadcast_shapes(shape, slope) != shape:
-        graph.refuse(node, f"its slope of shape {slope} does not fit into an input of shape {shape}")
+        refuse(node, f"its slope of shape {slope} does not fit into an input of shape {shape}")
     return [make("PRelu", list(node.input), [node.output[0]])]
 
 
 # -- products ------------------------------------------------------------------------------------------------
 
 
-def gemm(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("Gemm")
+def gemm(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Factors other than 1 are pulled out: onnx2torch would fold them into the weights in float32."""
     given = attributes(node)
     alpha, beta = given.get("alpha", 1.0), given.get("beta", 1.0)
     turned = {name: given.get(name, 0) for name in ("transA", "transB")}
     if all(graph.array(name) is not None for name in node.input[:2]):
-        graph.refuse(node, "it multiplies two constants, and only what it adds depends on the input")
+        refuse(node, "it multiplies two constants, and only what it adds depends on the input")
     addend = node.input[2] if len(node.input) > 2 and node.input[2] and beta != 0 else None
     if alpha == 1 and (addend is None or beta == 1):
         operands = [*node.input[:2], *([addend] if addend else [])]
@@ -168,14 +162,15 @@ def gemm(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
 def _scaled_constant(graph: Graph, node: onnx.NodeProto, values: Array, factor: float) -> str:
     scaled = exact_product(values, np.asarray(factor))
     if scaled is None:
-        graph.refuse(node, f"its constant times beta = {factor:g} has more digits than float64")
+        refuse(node, f"its constant times beta = {factor:g} has more digits than float64")
     return graph.add_constant(scaled)
 
 
-def batch_norm(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("BatchNormalization")
+def batch_norm(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     given = attributes(node)
     if given.get("training_mode", 0) or not given.get("spatial", 1):
-        graph.refuse(node, "it normalises with the statistics of the batch, or per entry")
+        refuse(node, "it normalises with the statistics of the batch, or per entry")
     return [
         make(
             "BatchNormalization",
@@ -189,7 +184,8 @@ def batch_norm(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
 # -- reductions ----------------------------------------------------------------------------------------------
 
 
-def reduce(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
+def reduce(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     rank = len(graph.shape(node.input[0], node))
     given = attributes(node)
     axes = graph.integers(node, 1, "axes")
@@ -209,30 +205,7 @@ def reduction(graph: Graph, node: onnx.NodeProto, axes: list[int], keepdims: int
     return make(kind, [node.input[0]], [node.output[0]], axes=axes, keepdims=keepdims)
 
 
-def global_pool(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     rank = len(graph.shape(node.input[0], node))
     return [reduction(graph, node, list(range(2, rank)), 1)]
-
-
-REWRITERS: dict[str, Rewriter] = {
-    **{op: as_it_is() for op in "Add Sub Mul Div Neg MatMul Relu Abs Where Tile".split()},
-    **{op: as_it_is("axis") for op in ("Concat", "Gather")},
-    **dict.fromkeys("ReduceSum ReduceMean ReduceMax ReduceMin".split(), reduce),
-    **{op: chained(op) for op in ("Sum", "Mean")},
-    "Max": extremum,
-    "Min": extremum,
-    "LeakyRelu": with_floats(alpha=float(np.float32(0.01))),
-    "PRelu": prelu,
-    "Identity": unchanged_value,
-    "Dropout": dropout,
-    "Cast": cast,
-    "CastLike": cast,
-    "Clip": clip,
-    "HardSigmoid": hard_sigmoid,
-    "Gemm": gemm,
-    "BatchNormalization": batch_norm,
-    "GlobalAveragePool": global_pool,
-    "GlobalMaxPool": global_pool,
-    **MOVES,
-    **WINDOWS,
-}

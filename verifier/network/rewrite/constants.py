@@ -14,8 +14,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from verifier.errors import InputError
-from verifier.network.rewrite.graph import Array, Graph, attributes, describe, model_of, unsupported
+from verifier.errors import InputError, one_line
+from verifier.network.rewrite.graph import Array, Graph, attributes, describe, model_of, refuse
 
 _LARGE, _SMALL = 2.0**500, 2.0**-400  # in between, neither a product nor its error term overflows or underflows
 _HALF = 2.0**27 + 1.0  # Veltkamp's constant: splits 53 digits into 26 and 26
@@ -161,7 +161,7 @@ def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto:
     for name, kind in kinds.items():
         if name in given:
             return numpy_helper.from_array(np.asarray(given[name], dtype=kind))
-    raise unsupported(node, "its value is neither a dense tensor nor a list of numbers")
+    return refuse(node, "its value is neither a dense tensor nor a list of numbers")
 
 
 def _fold_constants(graph: Graph) -> None:
@@ -170,7 +170,7 @@ def _fold_constants(graph: Graph) -> None:
     foldable: set[str] = set(graph.constants)
     for node in graph.nodes:
         if node.op_type in _RANDOM:
-            raise unsupported(node, "it is random")
+            refuse(node, "it is random")
         if node.op_type == "Constant" and node.domain in {"", "ai.onnx"}:
             graph.constants[node.output[0]] = constant_tensor(node)
             foldable.add(node.output[0])
@@ -236,8 +236,7 @@ def _infer_shapes(graph: Graph) -> None:
         skeleton = model_of(graph, graph.opset, weights=False)
         found = onnx.shape_inference.infer_shapes(skeleton, data_prop=True).graph
     except Exception as error:  # onnx raises InferenceError, but also plain RuntimeError and decode errors
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"the shapes inside the network are inconsistent: {reason}") from error
+        raise InputError(f"the shapes inside the network are inconsistent: {one_line(error)}") from error
     for info in (*found.value_info, *found.output):
         kind = info.type.tensor_type
         graph.types[info.name] = kind.elem_type

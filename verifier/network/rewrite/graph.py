@@ -1,9 +1,9 @@
-"""A working copy of an ONNX graph: nodes in order, constants by name, shapes by name."""
+"""A working copy of an ONNX graph: nodes in order, constants by name, shapes by name; and the register of rewriters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -13,29 +13,32 @@ from onnx import helper, numpy_helper
 
 from verifier.errors import InputError, UnsupportedOperator
 
-AFFINE = """
-    Add Sub Mul Div Neg Sum Mean Gemm MatMul Conv ConvTranspose BatchNormalization AveragePool
-    GlobalAveragePool ReduceSum ReduceMean
-""".split()
-
-MOVING = """
-    Flatten Reshape Transpose Squeeze Unsqueeze Slice Split Concat Gather GatherElements Expand Tile Pad Where
-    Identity Dropout Cast DepthToSpace SpaceToDepth
-""".split()
-
-PIECEWISE = """
-    Relu LeakyRelu PRelu Clip HardSigmoid Abs Max Min ReduceMax ReduceMin MaxPool GlobalMaxPool
-""".split()
-
-SUPPORTED: tuple[str, ...] = (*AFFINE, *MOVING, *PIECEWISE)
-
-
 Array = np.ndarray[Any, np.dtype[Any]]
+
+Rewritten = list[onnx.NodeProto] | str
+"""Nodes that replace a node (the last one writes its first output), or the name of the value that it is equal to."""
+
+Rewriter = Callable[["Graph", onnx.NodeProto], Rewritten]
+
+REWRITERS: dict[str, Rewriter] = {}
+"""By operator: all that can be lowered, as they are named in error messages."""
+
+make = helper.make_node
 
 _SMALL = 256  # entries of a constant that may be a shape, an axis list or padding
 
 OPSET = 17
 """Every graph is written in this opset: onnx2torch knows all operators of it that we use."""
+
+
+def rewrites(*operators: str) -> Callable[[Rewriter], Rewriter]:
+    """Decorates the rewriter of these operators."""
+
+    def keep(rewriter: Rewriter) -> Rewriter:
+        REWRITERS.update(dict.fromkeys(operators, rewriter))
+        return rewriter
+
+    return keep
 
 
 class Names:
@@ -122,12 +125,9 @@ class Graph:
         if found is None and len(node.input) > position and node.input[position]:
             values = self.array(node.input[position])
             if values is None:
-                self.refuse(node, f"its input '{attribute}' depends on the input")
+                refuse(node, f"its input '{attribute}' depends on the input")
             found = values.reshape(-1).tolist()
         return None if found is None else [int(v) for v in ([found] if isinstance(found, int) else found)]
-
-    def refuse(self, node: onnx.NodeProto, why: str) -> NoReturn:
-        raise unsupported(node, why)
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -145,9 +145,9 @@ def describe(node: onnx.NodeProto) -> str:
     return f"'{name}' of type {op_type}"
 
 
-def unsupported(node: onnx.NodeProto, why: str) -> UnsupportedOperator:
+def refuse(node: onnx.NodeProto, why: str) -> NoReturn:
     name, op_type = label(node)
-    return UnsupportedOperator(name, op_type, why, SUPPORTED)
+    raise UnsupportedOperator(name, op_type, why, sorted(REWRITERS))
 
 
 def live_nodes(nodes: Iterable[onnx.NodeProto], output: str) -> list[onnx.NodeProto]:

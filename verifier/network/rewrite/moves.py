@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
-from verifier.network.rewrite.graph import Array, Graph, attributes
-
-make = helper.make_node
+from verifier.network.rewrite.graph import Array, Graph, Rewritten, attributes, make, refuse, rewrites
 
 _TO_THE_END = (2**31 - 1, 2**63 - 1)
 
 
-def reshape(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Reshape", "Flatten")
+def reshape(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Reshape and Flatten are one Reshape to the shape that is known by now."""
     return _reshaped(graph, node, graph.shape(node.output[0], node))
 
 
-def squeeze(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Squeeze", "Unsqueeze")
+def squeeze(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Squeeze and Unsqueeze as a Reshape.  onnx's own inference of their shapes ignores negative axes in old opsets."""
     shape, axes = list(graph.shape(node.input[0], node)), graph.integers(node, 1, "axes")
     if axes is not None and not axes:
-        graph.refuse(node, "its list of axes is empty, which ONNX and onnxruntime take differently")
+        refuse(node, "its list of axes is empty, which ONNX and onnxruntime take differently")
     if node.op_type == "Unsqueeze":
         rank = len(shape) + len(axes or ())
         for axis in sorted(axis % rank for axis in axes or ()):
@@ -36,17 +34,18 @@ def squeeze(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
         shape = [n for i, n in enumerate(shape) if i not in gone]
     # What follows was given its shapes by the same inference.
     if graph.shape(node.output[0], node) != tuple(shape):
-        graph.refuse(node, "its negative axes are not known to this operator set")
+        refuse(node, "its negative axes are not known to this operator set")
     return _reshaped(graph, node, tuple(shape))
 
 
-def _reshaped(graph: Graph, node: onnx.NodeProto, shape: tuple[int, ...]) -> list[onnx.NodeProto] | str:
+def _reshaped(graph: Graph, node: onnx.NodeProto, shape: tuple[int, ...]) -> Rewritten:
     if graph.shapes.get(node.input[0]) == shape:
         return str(node.input[0])
     return [make("Reshape", [node.input[0], graph.add_constant(shape)], [node.output[0]])]
 
 
-def transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Transpose")
+def transpose(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     rank = len(graph.shape(node.input[0], node))
     if rank < 2:
         return str(node.input[0])
@@ -58,18 +57,19 @@ def _taken(graph: Graph, source: str, axis: int, positions: Array) -> onnx.NodeP
     return make("Gather", [source, graph.add_constant(positions.astype(np.int64))], [graph.fresh()], axis=axis)
 
 
-def slices(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Slice")
+def slices(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """One Gather per axis that loses or reorders something."""
     shape = graph.shape(node.input[0], node)
     starts, ends = graph.integers(node, 1, "starts"), graph.integers(node, 2, "ends")
     if starts is None or ends is None:
-        graph.refuse(node, "its bounds are missing")
+        refuse(node, "its bounds are missing")
     axes = [axis % len(shape) for axis in graph.integers(node, 3, "axes") or range(len(starts))]
     steps = graph.integers(node, 4, "steps") or [1] * len(starts)
     if len(set(axes)) < len(axes):
-        graph.refuse(node, "it names an axis twice")
+        refuse(node, "it names an axis twice")
     if any(step < 0 and end in _TO_THE_END for end, step in zip(ends, steps, strict=True)):
-        graph.refuse(node, "ONNX and onnxruntime differ in what a negative step to the largest integer means")
+        refuse(node, "ONNX and onnxruntime differ in what a negative step to the largest integer means")
     wanted = {
         axis: _sliced(shape[axis], start, end, step)
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True)
@@ -88,7 +88,7 @@ def _sliced(n: int, start: int, end: int, step: int) -> Array:
     return np.arange(min(max(start, 0), n - 1), min(max(end, -1), n - 1), step)
 
 
-def _gathered(graph: Graph, node: onnx.NodeProto, wanted: dict[int, Array]) -> list[onnx.NodeProto] | str:
+def _gathered(graph: Graph, node: onnx.NodeProto, wanted: dict[int, Array]) -> Rewritten:
     shape, source = graph.shape(node.input[0], node), str(node.input[0])
     parts: list[onnx.NodeProto] = []
     for axis, positions in wanted.items():
@@ -101,17 +101,19 @@ def _gathered(graph: Graph, node: onnx.NodeProto, wanted: dict[int, Array]) -> l
     return parts
 
 
-def gather_elements(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("GatherElements")
+def gather_elements(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Constant indices, counted from the front."""
     shape, index = graph.shape(node.input[0], node), graph.array(node.input[1])
     if index is None:
-        graph.refuse(node, "its indices depend on the input")
+        refuse(node, "its indices depend on the input")
     axis = attributes(node).get("axis", 0) % len(shape)
     front = np.where(index < 0, index + shape[axis], index).astype(np.int64)
     return [make("GatherElements", [node.input[0], graph.add_constant(front)], [node.output[0]], axis=axis)]
 
 
-def split(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("Split")
+def split(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """One Gather per part: no node is left with several outputs."""
     shape = graph.shape(node.input[0], node)
     axis = attributes(node).get("axis", 0) % len(shape)
@@ -130,14 +132,16 @@ def split(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return parts
 
 
-def expand(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Expand")
+def expand(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     shape = graph.shape(node.output[0], node)
     if graph.shapes.get(node.input[0]) == shape:
         return str(node.input[0])
     return [make("Expand", [node.input[0], graph.add_constant(shape)], [node.output[0]])]
 
 
-def pad(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
+@rewrites("Pad")
+def pad(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     shape = graph.shape(node.input[0], node)
     given = attributes(node)
     amounts = graph.integers(node, 1, "pads" if "pads" in given else "paddings") or []
@@ -151,7 +155,7 @@ def pad(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | str:
     if len(node.input) > 2 and node.input[2]:
         value = node.input[2]
         if graph.array(value) is None:
-            graph.refuse(node, "its padding value depends on the input")
+            refuse(node, "its padding value depends on the input")
     before, after = ([sides.get(axis, (0, 0))[end] for axis in range(len(shape))] for end in (0, 1))
     return [make("Pad", [node.input[0], graph.add_constant([*before, *after]), value], [node.output[0]])]
 
@@ -163,7 +167,8 @@ def _reflected(n: int, before: int, after: int, mode: str) -> Array:
     return np.pad(kept, (max(before, 0), max(after, 0)), mode=how)
 
 
-def blocks(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("DepthToSpace", "SpaceToDepth")
+def blocks(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """DepthToSpace and SpaceToDepth: a permutation between two reshapes."""
     batch, channels, height, width = graph.shape(node.input[0], node)
     b = attributes(node)["blocksize"]
@@ -180,16 +185,3 @@ def blocks(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         make("Transpose", [opened], [turned], perm=perm),
         make("Reshape", [turned, final], [node.output[0]]),
     ]
-
-
-MOVES: dict[str, Callable[[Graph, onnx.NodeProto], "list[onnx.NodeProto] | str"]] = {
-    **dict.fromkeys(("Reshape", "Flatten"), reshape),
-    **dict.fromkeys(("Squeeze", "Unsqueeze"), squeeze),
-    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), blocks),
-    "GatherElements": gather_elements,
-    "Transpose": transpose,
-    "Slice": slices,
-    "Split": split,
-    "Expand": expand,
-    "Pad": pad,
-}

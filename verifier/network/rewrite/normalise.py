@@ -13,10 +13,20 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
 
-from verifier.errors import InputError, VerifierError
-from verifier.network.rewrite.arithmetic import REWRITERS
+from verifier.errors import InputError, VerifierError, one_line
+from verifier.network.rewrite import arithmetic, moves, windows  # noqa: F401 (they register their rewriters)
 from verifier.network.rewrite.constants import fold
-from verifier.network.rewrite.graph import OPSET, Graph, Names, describe, label, live_nodes, model_of, unsupported
+from verifier.network.rewrite.graph import (
+    OPSET,
+    REWRITERS,
+    Graph,
+    Names,
+    describe,
+    label,
+    live_nodes,
+    model_of,
+    refuse,
+)
 
 _BUILT_IN = ("ai.onnx", "com.microsoft", "com.ms.", "org.pytorch.aten")
 """Beginnings of domains that have operators of their own."""
@@ -41,7 +51,7 @@ def normalise(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Normalise
     graph.nodes = live_nodes(graph.nodes, graph.output)
     for node in graph.nodes:
         if node.domain not in {"", "ai.onnx"}:
-            raise unsupported(node, f"it belongs to the domain '{node.domain}'")
+            refuse(node, f"it belongs to the domain '{node.domain}'")
     fold(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
     _rewrite(graph)
@@ -78,8 +88,7 @@ def _modern(model: onnx.ModelProto) -> onnx.ModelProto:
     except VerifierError:
         raise
     except Exception as error:  # onnx raises several unrelated types here
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"the network cannot be brought to a newer operator set: {reason}") from error
+        raise InputError(f"the network cannot be brought to a newer operator set: {one_line(error)}") from error
     return model
 
 
@@ -117,13 +126,13 @@ def _rewrite(graph: Graph) -> None:
         for i, name in enumerate(node.input):
             node.input[i] = aliases.get(name, name)
         if node.op_type not in REWRITERS:
-            raise unsupported(node, "it is not piecewise linear, or not known")
+            refuse(node, "it is not piecewise linear, or not known")
         try:
             found = REWRITERS[node.op_type](graph, node)
         except VerifierError:
             raise
         except Exception as error:  # a damaged node may break any assumption about its attributes
-            raise InputError(f"node {describe(node)} is malformed: {' '.join(str(error).split())[:200]}") from error
+            raise InputError(f"node {describe(node)} is malformed: {one_line(error)}") from error
         if isinstance(found, str):
             aliases[node.output[0]] = found
             continue

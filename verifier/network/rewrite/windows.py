@@ -6,60 +6,22 @@ counts.  In that form asymmetric padding, dilation and overhanging windows need 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
-from verifier.network.rewrite.graph import Array, Graph, attributes
-
-make = helper.make_node
+from verifier.network.rewrite.graph import Graph, Rewritten, attributes, make, refuse, rewrites
+from verifier.operators import WindowAxis
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The window along one spatial axis."""
-
-    size: int
-    kernel: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-
-    @property
-    def reach(self) -> int:
-        return self.dilation * (self.kernel - 1) + 1
-
-    def overhanging(self) -> Axis:
-        """With ceil_mode: enough padding at the end for one more window, if that starts inside of the
-        input.
-        """
-        span = self.size + self.before + self.after - self.reach
-        windows = -(-span // self.stride) + 1
-        if (windows - 1) * self.stride >= self.size + self.before:
-            windows -= 1
-        after = (windows - 1) * self.stride + self.reach - self.size - self.before
-        return Axis(self.size, self.kernel, self.stride, self.dilation, self.before, max(after, self.after))
-
-    def counts(self, first: int, last: int) -> Array:
-        """How many entries of every window lie in [first, last)."""
-        windows = (self.size + self.before + self.after - self.reach) // self.stride + 1
-        starts = np.arange(windows)[:, None] * self.stride - self.before
-        spots = starts + np.arange(self.kernel) * self.dilation
-        return np.asarray(((spots >= first) & (spots < last)).sum(axis=1))
-
-
-def window(graph: Graph, node: onnx.NodeProto, kernel: list[int]) -> list[Axis]:
+def window(graph: Graph, node: onnx.NodeProto, kernel: list[int]) -> list[WindowAxis]:
     """The spatial axes of a node, with `auto_pad` resolved and `ceil_mode` turned into padding."""
     given = attributes(node)
     spatial = graph.shape(node.input[0], node)[2:]
     rank = len(spatial)
     if len(kernel) != rank or min((*kernel, *spatial), default=0) < 1:
-        graph.refuse(node, f"its kernel {kernel} does not fit an input of {rank} spatial axes")
+        refuse(node, f"its kernel {kernel} does not fit an input of {rank} spatial axes")
     strides, dilations = given.get("strides") or [1] * rank, given.get("dilations") or [1] * rank
     pads = given.get("pads") or [0] * (2 * rank)
     how = given.get("auto_pad", "NOTSET")
@@ -70,14 +32,14 @@ def window(graph: Graph, node: onnx.NodeProto, kernel: list[int]) -> list[Axis]:
             before = after = 0
         elif how in {"SAME_UPPER", "SAME_LOWER"}:
             if d > 1 and node.op_type in {"MaxPool", "AveragePool"}:  # onnxruntime pads as if there were no dilation
-                graph.refuse(node, f"its auto_pad {how} with dilations has no agreed meaning")
+                refuse(node, f"its auto_pad {how} with dilations has no agreed meaning")
             total = (-(-n // s) - 1) * s + d * (k - 1) + 1 - n
             if total < -1:  # ONNX pads by nothing then, onnxruntime moves the windows: no meaning is safe
-                graph.refuse(node, f"its auto_pad {how} leaves out entries between windows")
+                refuse(node, f"its auto_pad {how} leaves out entries between windows")
             before, after = _shared(max(total, 0), how == "SAME_UPPER")
         if min(s, d) < 1 or before < 0 or after < 0:
-            graph.refuse(node, "its strides and dilations must be positive, its padding not negative")
-        axes.append(Axis(n, k, s, d, before, after))
+            refuse(node, "its strides and dilations must be positive, its padding not negative")
+        axes.append(WindowAxis(n, k, s, d, before, after))
     return [axis.overhanging() for axis in axes] if given.get("ceil_mode", 0) else axes
 
 
@@ -86,7 +48,7 @@ def _shared(total: int, rest_at_end: bool) -> tuple[int, int]:
     return (small, total - small) if rest_at_end else (total - small, small)
 
 
-def _settings(axes: list[Axis]) -> dict[str, Any]:
+def _settings(axes: list[WindowAxis]) -> dict[str, Any]:
     return {
         "kernel_shape": [a.kernel for a in axes],
         "strides": [a.stride for a in axes],
@@ -95,20 +57,22 @@ def _settings(axes: list[Axis]) -> dict[str, Any]:
     }
 
 
-def conv(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("Conv")
+def conv(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     if any(name and graph.array(name) is None for name in node.input[1:]):
-        graph.refuse(node, "its weights depend on the input")
+        refuse(node, "its weights depend on the input")
     axes = window(graph, node, list(graph.shape(node.input[1], node)[2:]))
     operands = [name for name in node.input if name]
     return [make("Conv", operands, [node.output[0]], group=attributes(node).get("group", 1), **_settings(axes))]
 
 
-def conv_transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("ConvTranspose")
+def conv_transpose(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """Where ONNX cuts differently at both ends, which torch cannot: the full image, of which the middle is
     taken.
     """
     if any(name and graph.array(name) is None for name in node.input[1:]):
-        graph.refuse(node, "its weights depend on the input")
+        refuse(node, "its weights depend on the input")
     given = attributes(node)
     spatial = graph.shape(node.input[0], node)[2:]
     kernel, rank = list(graph.shape(node.input[1], node)[2:]), len(spatial)
@@ -128,7 +92,7 @@ def conv_transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         elif how == "VALID":
             before = after = 0
         if min(before, after) < 0 or before + after >= full[i]:
-            graph.refuse(node, f"its output would be cut by {before} and {after} of {full[i]} entries")
+            refuse(node, f"its output would be cut by {before} and {after} of {full[i]} entries")
         sides.append((before, after))
     settings = {
         "kernel_shape": kernel,
@@ -148,12 +112,14 @@ def conv_transpose(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return parts
 
 
-def max_pool(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("MaxPool")
+def max_pool(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     axes = window(graph, node, list(attributes(node)["kernel_shape"]))
     return [make("MaxPool", [node.input[0]], [node.output[0]], **_settings(axes))]
 
 
-def average_pool(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+@rewrites("AveragePool")
+def average_pool(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     given = attributes(node)
     axes = window(graph, node, list(given["kernel_shape"]))
     plain = window(graph, _without_ceil(node), list(given["kernel_shape"]))
@@ -162,7 +128,7 @@ def average_pool(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     for axis, declared in zip(axes, plain, strict=True):
         # Padding counts if asked for, but the part that ceil_mode adds never does.
         inside = (-axis.before, axis.size + declared.after) if given.get("count_include_pad", 0) else (0, axis.size)
-        counts = counts[..., None] * axis.counts(*inside)
+        counts = counts[..., None] * axis.counts(*inside).numpy()
     ones = graph.floats(np.ones((channels, 1, *(a.kernel for a in axes))))
     summed = graph.fresh()
     return [
@@ -178,11 +144,3 @@ def _without_ceil(node: onnx.NodeProto) -> onnx.NodeProto:
     del copied.attribute[:]
     copied.attribute.extend(kept)
     return copied
-
-
-WINDOWS: dict[str, Callable[[Graph, onnx.NodeProto], list[onnx.NodeProto] | str]] = {
-    "Conv": conv,
-    "ConvTranspose": conv_transpose,
-    "MaxPool": max_pool,
-    "AveragePool": average_pool,
-}

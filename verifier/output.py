@@ -1,13 +1,77 @@
-"""Output files: checked and emptied of old answers before the work begins, and never half written."""
+"""Where answers go: the standard streams, and files that are never half written.
+
+stdout carries the answer, so that a failure to write it is an error; stderr is for people.  Output files are checked
+and emptied of old answers before the work begins.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from verifier.errors import InputError, Undelivered
+
+
+def stand_ins() -> None:
+    """Puts something in the place of standard streams that are closed, and lets stdout take all characters.
+
+    Files that are opened later would get their descriptors, and whatever a library prints.  What stands in for stdout
+    can only be read: to write an answer there fails as it must.  Requires: called before anything is opened.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free descriptor is taken, hence this one.
+            os.set_inheritable(os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY), True)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (open for good)
+    _lenient(sys.stdout)
+
+
+def _lenient(stream: TextIO) -> None:
+    """Characters that the terminal does not know are written as escapes, which stderr does by itself."""
+    with contextlib.suppress(AttributeError, ValueError):  # not a stream of Python's own
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
+
+
+def say(text: str) -> None:
+    """A line on stdout, out at once.  Raises Undelivered if it cannot be written."""
+    with _delivered("answer"):
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+def say_document(text: str) -> None:
+    """A whole file on stdout: in UTF-8 as on disk, whatever the terminal knows.  Raises Undelivered as `say` does."""
+    lower = getattr(sys.stdout, "buffer", None)
+    if lower is None:
+        say(text.removesuffix("\n"))
+        return
+    with _delivered("file"):
+        sys.stdout.flush()
+        lower.write(text.encode(errors="backslashreplace"))
+        lower.flush()
+
+
+@contextlib.contextmanager
+def _delivered(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # a full disk, a reader that has gone, a closed stream
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise Undelivered(f"the {what} cannot be written to stdout: {reason or error}") from error
+
+
+def tell(text: str) -> None:
+    """A line on stderr, if it can be written: nothing depends on it."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
 
 def check_writable(path: str) -> None:
@@ -107,3 +171,30 @@ def aside(path: str) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_file(path: str | None, text: str) -> None:
+    """Nothing for None and '-'.  Raises Undelivered."""
+    if path is not None and path != "-":
+        write_whole(path, text)
+
+
+def all_of(attempts: Iterable[Callable[[], None]]) -> list[str]:
+    """Makes every attempt: one place that cannot be written to must not cost the others.  What went wrong, in words."""
+    failed = []
+    for attempt in attempts:
+        try:
+            attempt()
+        except Undelivered as error:
+            failed.append(str(error))
+    return failed
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of text with aligned columns, the first one to the left and all others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("   ".join([first.ljust(widths[0]), *cells]).rstrip())
+    return lines

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from batch.fakes import decide, instance
 
-from verifier.batch.conduct import Plan, conduct
 from verifier.batch.engine import Engine, Observer, Run
 from verifier.batch.instances import Instance
+from verifier.batch.jobs import Reply, Terms
 from verifier.batch.judge import Demands, Require
-from verifier.batch.records import Reply, Terms
+from verifier.batch.run import Plan, run
 from verifier.batch.store import opened
 from verifier.batch.worker import Desk
 from verifier.errors import InputError, VerifierError
-from verifier.result.ledger import Ledger
+from verifier.result.status import Status
+from verifier.result.verdict import Reason
 
 
 class Here(Engine):
@@ -33,7 +34,7 @@ class Here(Engine):
         for asked in instances:
             self.asked.append(asked.vnnlib)
             job = terms.job(asked)
-            yield asked, Reply(decide(job, Ledger(job.setting)).as_json().encode(), 1.0)
+            yield asked, Reply(decide(job, Status(job.setting)).as_json().encode(), 1.0)
         if self.failure is not None:
             raise self.failure
 
@@ -44,9 +45,9 @@ def plan(folder: Path, *names: str, engine: Engine | None = None) -> Plan:
 
 def test_results_come_in_the_order_of_the_lists_and_are_judged(tmp_path: Path) -> None:
     with opened(str(tmp_path / "out")) as store:
-        conduct(plan(tmp_path, "unsat_2"), store, Demands())
+        run(plan(tmp_path, "unsat_2"), store, Demands())
         engine = Here()
-        found = conduct(
+        found = run(
             plan(tmp_path, "unknown", "unsat_2", "unsat_1", engine=engine), store, Demands(require=Require.UNSAT)
         )
     assert engine.asked == ["unknown.vnnlib", "unsat_1.vnnlib"]
@@ -66,23 +67,23 @@ def test_an_interrupt_after_a_line_was_written_does_not_lose_it(
 
     monkeypatch.setattr(os, "fsync", interrupt)
     with opened(str(tmp_path / "out")) as store:
-        found = conduct(plan(tmp_path, "unsat_1", "unsat_2"), store, Demands())
+        found = run(plan(tmp_path, "unsat_1", "unsat_2"), store, Demands())
     assert ([r.vnnlib for r in found.records], found.interrupted, found.exit_code) == (["unsat_1.vnnlib"], True, 3)
 
 
 def test_an_error_of_the_engine_keeps_what_is_done(tmp_path: Path) -> None:
     with opened(str(tmp_path / "out")) as store, pytest.raises(VerifierError, match="no more workers"):
-        conduct(plan(tmp_path, "unsat", engine=Here(VerifierError("no more workers"))), store, Demands())
+        run(plan(tmp_path, "unsat", engine=Here(VerifierError("no more workers"))), store, Demands())
     assert (tmp_path / "out" / "results.csv").read_text().count("\n") == 1
 
 
 def test_files_that_changed_are_decided_again_and_stand_there_once(tmp_path: Path) -> None:
     with opened(str(tmp_path / "out")) as store:
-        conduct(plan(tmp_path, "unsat_1", "unsat_2"), store, Demands())
+        run(plan(tmp_path, "unsat_1", "unsat_2"), store, Demands())
         engine = Here()
         changed = plan(tmp_path, "unsat_1", "unsat_2", engine=engine)
         Path(changed.instances[1].prop).write_text("another property")
-        conduct(changed, store, Demands())
+        run(changed, store, Demands())
         assert engine.asked == ["unsat_2.vnnlib"]
         lines = [json.loads(line) for line in store.path.read_text().splitlines()]
         assert [line["vnnlib"] for line in lines] == ["unsat_1.vnnlib", "unsat_2.vnnlib"]
@@ -92,10 +93,10 @@ def test_a_deadline_that_comes_after_the_answer_is_too_late(tmp_path: Path, monk
     ends: list[int] = []
     monkeypatch.setattr(os, "_exit", ends.append)
     replies = io.BytesIO()
-    desk = Desk(replies)
     job = Terms().job(instance(tmp_path, "unsat"))
-    desk.answer(job, decide)
-    desk._overdue(Ledger(job.setting))
+    with Desk(job, replies) as desk:
+        desk.answer = decide(job, desk.status)
+    desk.overdue(Reason.TIMEOUT)
     assert ends == []
     (line,) = replies.getvalue().splitlines()
     assert json.loads(line)["result"]["verdict"] == "unsat"
@@ -104,8 +105,6 @@ def test_a_deadline_that_comes_after_the_answer_is_too_late(tmp_path: Path, monk
 def test_an_error_is_the_answer_for_its_instance(tmp_path: Path) -> None:
     replies = io.BytesIO()
 
-    def refuse(*_: object) -> None:
+    with Desk(Terms().job(instance(tmp_path, "unsat")), replies):
         raise InputError("cannot be read", "p")
-
-    Desk(replies).answer(Terms().job(instance(tmp_path, "unsat")), refuse)  # type: ignore[arg-type]
     assert json.loads(replies.getvalue())["result"]["reason"] == "p: cannot be read"

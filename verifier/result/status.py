@@ -23,7 +23,7 @@ LIBRARIES = ("torch", "onnx", "onnxruntime", "onnx2torch", "numpy", "highspy")
 
 
 @dataclass(slots=True)
-class Ledger:
+class Status:
     """What is known so far about a run that may still be going on.
 
     The phases write into it, and whoever must answer early (the deadline, Ctrl-C) or wants to show progress reads
@@ -44,6 +44,11 @@ class Ledger:
     seconds: dict[str, float] = field(default_factory=dict)  # finished phases
     running: tuple[str, float] | None = None  # the current phase and when it began (time.monotonic)
     reserve: Reserve | None = None  # for a witness that only the network's own run confirms
+
+    def computes_on(self, device: object, threads: int) -> None:
+        """Notes the part of the machine that is used."""
+        self.device = str(device)
+        self.threads = threads
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

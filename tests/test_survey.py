@@ -19,13 +19,14 @@ from verifier.bounding.hidden import Intermediate, RootBounds
 from verifier.clock import Clock
 from verifier.config import load_config
 from verifier.errors import InputError
-from verifier.incomplete import Curve, Record, survey
-from verifier.loading import from_arrays, from_files
+from verifier.loading import GivenArrays, GivenFiles
+from verifier.machine import Machine
+from verifier.pipeline import Task
 from verifier.property.problem import canonicalise
-from verifier.result.ledger import Ledger
 from verifier.result.lower_bounds import PHASES, LowerBounds, RowBound
+from verifier.result.status import Status
 from verifier.result.verdict import Reason
-from verifier.run import Task
+from verifier.survey import Growth, Survey
 
 QUICK = load_config(
     "auto",
@@ -69,14 +70,14 @@ def test_rows_boxes_and_parts_are_put_in_their_places(
     files: Any, memory: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against bounds of clauses, which take another way; with several boxes, and with several rows per clause."""
-    for place in ("verifier.incomplete", "verifier.bounding.clauses", "verifier.bounding.solvers.crown"):
+    for place in ("verifier.survey", "verifier.bounding.clauses", "verifier.bounding.solvers.crown"):
         monkeypatch.setattr(f"{place}.together", lambda bytes_each, *rest: together(bytes_each, memory))
     options = load_config("auto", [f"bounding.batch={batch}", "bounding.intermediate=interval"])
     for net, prop, sizes in (("digits_fc", "fc_boxes_1447", [1] * 18), ("cart_controller", "cart_cases", [2, 2])):
         network, text = files(net, prop)
         found = verifier.lower_bounds(network, text, method="crown", config=options)
         assert [(r.clause, r.row) for r in found.rows] == [(k, i) for k, size in enumerate(sizes) for i in range(size)]
-        instance = from_files(network, text)()
+        instance = GivenFiles(network, text).load()
         problem = canonicalise(instance.model.network(), instance.property)
         expected = ClauseBounder(RootBounds(Intermediate.INTERVAL)).bound(problem, Until()).lower.tolist()
         for one, other in zip(found.best_per_clause, expected, strict=True):
@@ -125,15 +126,15 @@ def test_a_linear_program_closes_nothing(files: Any) -> None:
     assert program.worst >= certified.worst - 1e-9
 
 
-def record(files: tuple[str, str], methods: list[str], timeout: float | None = None) -> tuple[Task, Record]:
-    ledger = Ledger(clock=Clock.begin(timeout), phases=PHASES)
-    return Task(from_files(*files), QUICK, threads=1), Record.of(methods, QUICK, ledger, curves=True)
+def survey(files: tuple[str, str], methods: list[str], timeout: float | None = None) -> Survey:
+    status = Status(clock=Clock.begin(timeout), phases=PHASES)
+    return Survey.of(Task(GivenFiles(*files), QUICK, Machine(threads=1)), methods, status, curves=True)
 
 
 def test_curves_rise_to_the_bound(files: Any) -> None:
     methods = ["crown", "alpha_crown", "big_m", "active_set", "saddle_point", "lp"]
-    task, notes = record(files("digits_fc", "fc_branch_1438"), methods)
-    for found in survey(task, notes):
+    notes = survey(files("digits_fc", "fc_branch_1438"), methods)
+    for found in notes.run():
         assert found.curve
         times, values = zip(*found.curve, strict=True)
         assert list(times) == sorted(times)
@@ -146,21 +147,20 @@ def test_curves_rise_to_the_bound(files: Any) -> None:
 
 
 def test_a_curve_counts_what_was_spent_on_earlier_rows(files: Any) -> None:
-    task, notes = record(files("digits_fc", "fc_branch_1438"), ["alpha_crown"])
+    notes = survey(files("digits_fc", "fc_branch_1438"), ["alpha_crown"])
     notes.tracks[0].seconds = 100.0
-    (found,) = survey(task, notes)
+    (found,) = notes.run()
     assert found.curve
     assert all(100.0 < t < 200.0 for t, _ in found.curve)
 
 
 def test_a_curve_starts_when_every_clause_has_a_bound() -> None:
-    curve = Curve(torch.full((3,), -math.inf, dtype=torch.float64))
+    curve = Growth(torch.full((3,), -math.inf, dtype=torch.float64))
     first, second = torch.tensor([[0, 0, 1]]), torch.tensor([[2, -1, -1]])
     curve.settle(first, torch.tensor([[1.0, 2.0, 3.0]], dtype=torch.float64), 1.0)
     assert curve.points == []
-    hears = curve.hears(second, start=0.0)
     for value in (0.5, 0.25, math.nan, 7.0):  # worse or no news is no news
-        hears(torch.tensor([[value, -9.0, -9.0]]))
+        curve.hear(second, 0.0, torch.tensor([[value, -9.0, -9.0]]))
     curve.settle(second, torch.tensor([[6.0, -9.0, -9.0]], dtype=torch.float64), 9.0)
     assert [value for _, value in curve.points] == [0.5, 2.0, 2.0]
     assert curve.points[-1][0] == 9.0
@@ -179,18 +179,18 @@ def test_what_was_not_reached_in_time_has_no_bound(files: Any) -> None:
 
 
 def test_a_method_that_was_done_in_time_has_no_reason(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    task, notes = record(files("digits_fc", "fc_branch_1438"), ["crown", "big_m", "lp"], timeout=1000.0)
+    notes = survey(files("digits_fc", "fc_branch_1438"), ["crown", "big_m", "lp"], timeout=1000.0)
     take = type(notes.tracks[0]).take
 
     def slow(track: Any, problem: Any, region: Any, part: Any, until: Until) -> None:
         if track.method == "big_m":
-            notes.ledger.clock = Clock.begin(0.0)
-            until = Until(notes.ledger.clock)
+            notes.status.clock = Clock.begin(0.0)
+            until = Until(notes.status.clock)
         take(track, problem, region, part, until)
 
-    monkeypatch.setattr("verifier.incomplete.Track.take", slow)
-    monkeypatch.setattr("verifier.incomplete.Until.expired", lambda until: notes.ledger.clock.expired())
-    first, second, third = survey(task, notes)
+    monkeypatch.setattr("verifier.survey.Track.take", slow)
+    monkeypatch.setattr("verifier.survey.Until.expired", lambda until: notes.status.clock.expired())
+    first, second, third = notes.run()
     assert first.reason is None
     assert second.reason is Reason.TIMEOUT
     assert second.worst == pytest.approx(first.worst, abs=1e-4)  # the start: CROWN's bound
@@ -198,7 +198,7 @@ def test_a_method_that_was_done_in_time_has_no_reason(files: Any, monkeypatch: p
 
 
 def test_results_can_be_drawn_up_at_any_time(files: Any) -> None:
-    _, notes = record(files("toy", "toy_peak"), ["crown", "lp"])
+    notes = survey(files("toy", "toy_peak"), ["crown", "lp"])
     early = notes.results(Reason.INTERRUPTED)
     assert [r.method for r in early] == ["crown", "lp"]
     assert all(r.reason is Reason.INTERRUPTED and not r.rows and r.clauses == 0 for r in early)
@@ -209,7 +209,7 @@ def test_memory_that_runs_out_is_an_answer(files: Any, monkeypatch: pytest.Monke
     def greedy(*args: Any) -> None:
         torch.empty(2**60)
 
-    monkeypatch.setattr("verifier.incomplete.Track.take", greedy)
+    monkeypatch.setattr("verifier.survey.Track.take", greedy)
     found = verifier.lower_bounds(*files("toy", "toy_peak"), method="crown")
     assert (found.reason, found.best_per_clause) == (Reason.MEMORY, (None,))
 
@@ -218,7 +218,7 @@ def test_other_errors_are_not_hidden(files: Any, monkeypatch: pytest.MonkeyPatch
     def broken(*args: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("verifier.incomplete.Track.take", broken)
+    monkeypatch.setattr("verifier.survey.Track.take", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         verifier.lower_bounds(*files("toy", "toy_peak"), method="crown")
 
@@ -244,9 +244,9 @@ def test_modules_without_kinks_are_bounded_exactly(method: str) -> None:
 
 def test_a_property_without_clauses() -> None:
     """As of a file all of whose boxes are empty."""
-    config, ledger = load_config("auto"), Ledger(phases=PHASES)
-    task = Task(from_arrays(linear(2.0), [-1.0], [1.0], None), config)
-    (nothing,) = survey(task, Record.of(["crown"], config, ledger))
+    config, status = load_config("auto"), Status(phases=PHASES)
+    task = Task(GivenArrays(linear(2.0), [-1.0], [1.0]), config)
+    (nothing,) = Survey.of(task, ["crown"], status).run()
     assert (nothing.clauses, nothing.worst, nothing.rows, nothing.reason) == (0, None, (), None)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +9,14 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from forks import PATIENCE, watched
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import verifier
-from verifier.bounding.clauses import ClauseBounds
-from verifier.clock import Clock
 from verifier.config import Config, load_config
-from verifier.defaults import default_dtype
 from verifier.errors import InputError
-from verifier.falsify.target import Target
-from verifier.loading import from_arrays
-from verifier.processes import cores, forkable
-from verifier.property.problem import Problem
-from verifier.result.counterexample import Counterexample
-from verifier.result.ledger import Ledger
-from verifier.result.result import Result, Setting
+from verifier.precision import default_dtype
 from verifier.result.verdict import Reason, Verdict
-from verifier.run import Task, decide, load_problem, processes
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +32,8 @@ def module() -> nn.Module:
 
 
 BOX = {"lower": [-1.0, -1.0], "upper": [1.0, 1.0]}
+SAFE, UNSAFE = [([[0.0, 1.0]], [-1.5])], [([[-1.0, 0.0]], [-1.5])]
+"""Closed by the bounds of the whole box; found by the attack."""
 
 
 def test_a_module_is_proved(module: nn.Module) -> None:
@@ -331,178 +319,6 @@ def test_threads_are_given_back(module: nn.Module) -> None:
     result = verifier.verify(module, **BOX, unsafe=SAFE, threads=before + 1)
     assert result.threads == before + 1
     assert torch.get_num_threads() == before
-
-
-def test_memory_that_runs_out_is_an_answer(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    def greedy(*args: Any, **named: Any) -> None:
-        torch.empty(2**60)
-
-    monkeypatch.setattr("verifier.run._bound", greedy)
-    result = verifier.verify(module, **BOX, unsafe=[([[1.0, 1.0]], [-1.001])])
-    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, Reason.MEMORY)
-
-
-def test_other_errors_are_not_hidden(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any, **named: Any) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr("verifier.run._bound", broken)
-    with pytest.raises(RuntimeError, match="a bug"):
-        verifier.verify(module, **BOX, unsafe=[([[1.0, 1.0]], [-1.001])])
-
-
-# ---------------------------------------------------------------- several processes
-
-FORKS = pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
-SAFE, UNSAFE = [([[0.0, 1.0]], [-1.5])], [([[-1.0, 0.0]], [-1.5])]
-"""Closed by the bounds of the whole box; found by the attack."""
-CLOSE = [([[-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [-1.99, 0.9, 0.9])]
-"""Nearly opposite corners, and x_0 in none of them: only branching can tell that this is impossible."""
-
-
-def unbounded(problem: Problem) -> ClauseBounds:
-    return ClauseBounds(torch.full((len(problem.rows),), -torch.inf, dtype=torch.float64), {}, {})
-
-
-@FORKS
-def test_an_attack_that_succeeds_ends_the_bounds(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def slow(task: Task, problem: Problem, ledger: Ledger, needless: Callable[[], bool]) -> ClauseBounds:
-        end = time.monotonic() + PATIENCE
-        while not needless():
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        asked.append(needless())
-        return unbounded(problem)
-
-    monkeypatch.setattr("verifier.run._bound", slow)
-    with watched() as forks:
-        result = verifier.verify(module, **BOX, unsafe=UNSAFE, threads=2)
-    assert result.verdict is Verdict.SAT
-    assert result.counterexample is not None
-    assert asked == [True]
-    assert len(forks.pairs) == 1
-
-
-@FORKS
-def test_the_bounds_hear_of_an_attack_that_succeeds(module: nn.Module) -> None:
-    """`_bound` itself looks: what it has not begun by then, it leaves."""
-    heard = []
-
-    def late() -> bool:
-        heard.append(True)
-        return True
-
-    loaded = load_problem(Task(from_arrays(module, *BOX.values(), SAFE), load_config("auto")), ledger_of())[0]
-    found = verifier.run._bound(Task(lambda: None, load_config("auto"), threads=1), loaded, ledger_of(), late)  # type: ignore[attr-defined]
-    assert heard
-    assert not found.closed
-    again = verifier.run._bound(Task(lambda: None, load_config("auto"), threads=1), loaded, ledger_of())  # type: ignore[attr-defined]
-    assert again.closed
-
-
-@FORKS
-def test_bounds_that_close_everything_end_the_attack(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(task: Task, arena: Target, clock: Clock) -> Counterexample | None:
-        time.sleep(10 * PATIENCE)
-        raise AssertionError("nobody waits so long")
-
-    monkeypatch.setattr("verifier.run._falsify", slow)
-    began = time.monotonic()
-    with watched() as forks:
-        result = verifier.verify(module, **BOX, unsafe=SAFE, threads=2)
-    assert result.verdict is Verdict.UNSAT
-    assert len(forks.pairs) == 1
-    assert time.monotonic() - began < PATIENCE
-
-
-@FORKS
-def test_an_attack_that_is_not_done_is_waited_for(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounds that leave something open say nothing about what it will find."""
-    usual = verifier.run._falsify  # type: ignore[attr-defined]
-
-    def slow(task: Task, arena: Target, clock: Clock) -> Counterexample | None:
-        time.sleep(0.3)
-        return usual(task, arena, clock)
-
-    monkeypatch.setattr("verifier.run._falsify", slow)
-    monkeypatch.setattr("verifier.run._refine", lambda *given: pytest.fail("there is a witness already"))
-    with watched():
-        assert verifier.verify(module, **BOX, unsafe=UNSAFE, threads=2).verdict is Verdict.SAT
-
-
-@FORKS
-@pytest.mark.parametrize("error", [ZeroDivisionError("in the attack"), MemoryError("full")])
-def test_an_error_in_the_attack_is_no_answer(
-    module: nn.Module, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    def broken(task: Task, arena: Target, clock: Clock) -> Counterexample | None:
-        raise error
-
-    def open_(task: Task, problem: Problem, ledger: Ledger, needless: Callable[[], bool]) -> ClauseBounds:
-        return unbounded(problem)
-
-    monkeypatch.setattr("verifier.run._falsify", broken)
-    monkeypatch.setattr("verifier.run._bound", open_)
-    with watched():
-        if isinstance(error, MemoryError):
-            result = verifier.verify(module, **BOX, unsafe=CLOSE, threads=2)
-            assert (result.verdict, result.reason) == (Verdict.UNKNOWN, Reason.MEMORY)
-        else:
-            with pytest.raises(ZeroDivisionError, match="in the attack"):
-                verifier.verify(module, **BOX, unsafe=CLOSE, threads=2)
-
-
-@FORKS
-@pytest.mark.parametrize("threads", [2, 3])
-def test_several_processes_give_the_same_verdicts(
-    module: nn.Module, monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
-    monkeypatch.setattr("verifier.search.loop.WORTHWHILE", 1)
-    monkeypatch.setattr("verifier.bounding.hidden.WORTH_A_FORK", -1)
-    before = torch.get_num_threads()
-    for unsafe, expected in ((SAFE, Verdict.UNSAT), (UNSAFE, Verdict.SAT), (CLOSE, Verdict.UNSAT)):
-        for options in ([], ["falsify.enabled=false"]):
-            with watched() as forks:
-                config = load_config("auto", options)
-                result = verifier.verify(module, **BOX, unsafe=unsafe, config=config, threads=threads)
-            assert result.verdict is expected
-            assert forks.pairs or options
-            assert bool(result.statistics.domains) == (unsafe is CLOSE or (unsafe is UNSAFE and bool(options)))
-    assert torch.get_num_threads() == before
-
-
-def ledger_of() -> Ledger:
-    return Ledger(Setting(None, None, None, load_config("auto").resolved(), 0), Clock.begin(PATIENCE))
-
-
-def run(module: nn.Module, unsafe: list[Any], **named: Any) -> Result:
-    load = from_arrays(module, BOX["lower"], BOX["upper"], unsafe)
-    return decide(Task(load, load_config("auto"), **named), ledger_of())
-
-
-@pytest.mark.parametrize("unsafe", [SAFE, UNSAFE, CLOSE])
-def test_one_thread_or_a_trace_forks_nothing(module: nn.Module, unsafe: list[Any], tmp_path: Path) -> None:
-    with watched() as forks:
-        one = run(module, unsafe, threads=1)
-        traced = run(module, unsafe, threads=3, trace=str(tmp_path / "tree.jsonl"))
-    assert one.verdict is traced.verdict
-    assert not forks.pairs
-
-
-def test_how_many_processes_there_may_be(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Task(from_arrays(module, BOX["lower"], BOX["upper"], SAFE), load_config("auto"))
-    problem = load_problem(task, ledger_of())[0]
-    monkeypatch.setattr("verifier.run.forkable", lambda: True)
-    assert processes(task, problem) == cores()
-    assert processes(replace(task, threads=1), problem) == 1
-    assert processes(replace(task, threads=7), problem) == 7
-    assert processes(replace(task, threads=7, trace="tree.jsonl"), problem) == 1
-    elsewhere = replace(problem, lower=problem.lower.to("meta"))
-    assert processes(replace(task, threads=7), elsewhere) == 1
-    monkeypatch.setattr("verifier.run.forkable", lambda: False)
-    assert processes(replace(task, threads=7), problem) == 1
 
 
 def test_the_test_family(benchmarks: Path) -> None:

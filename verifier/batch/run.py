@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from verifier.batch.display import display
 from verifier.batch.engine import Engine, Observer
 from verifier.batch.instances import Instance
+from verifier.batch.jobs import Terms, line_of
 from verifier.batch.judge import Demands, Finding
-from verifier.batch.records import Record, Terms, line_of
+from verifier.batch.records import Record
 from verifier.batch.resume import remainder
 from verifier.batch.store import Store
-from verifier.streams import tell
+from verifier.output import tell
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Verdicts:
         return int(any(finding.fails for finding in self.findings))
 
 
-def conduct(plan: Plan, store: Store, demands: Demands) -> Verdicts:
+def run(plan: Plan, store: Store, demands: Demands) -> Verdicts:
     """Decides what the store does not hold yet, and judges all results of the plan.
 
     Guarantees: `results.csv` is written also if Ctrl-C or an error ends the batch.  Only Ctrl-C (or SIGTERM) is no
@@ -59,7 +60,7 @@ def conduct(plan: Plan, store: Store, demands: Demands) -> Verdicts:
     keys = [(instance.category, instance.files) for instance in plan.instances]
     try:
         with _termination_as_interrupt():
-            _run(plan, store)
+            _complete(plan, store)
     except KeyboardInterrupt:
         interrupted = True
         store.load()  # it may have come while a line was being written
@@ -71,7 +72,7 @@ def conduct(plan: Plan, store: Store, demands: Demands) -> Verdicts:
     return Verdicts(records, tuple(demands.judge(records)), interrupted)
 
 
-def _run(plan: Plan, store: Store) -> None:
+def _complete(plan: Plan, store: Store) -> None:
     left = remainder(plan.instances, plan.terms, store)
     if left.outdated:
         log.warning("%d networks or properties have changed; they are decided again", len(left.outdated))

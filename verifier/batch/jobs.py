@@ -1,0 +1,95 @@
+"""What a worker is asked for and what it replies; the line of `results.jsonl` that a batch makes of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from verifier.batch.instances import Instance
+from verifier.config import Config
+from verifier.network.models.identity import digest_of
+from verifier.result.result import Setting
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a worker process is asked for."""
+
+    network: str
+    prop: str
+    timeout: float | None
+    config: dict[str, Any]  # resolved
+    device: str = "auto"
+    threads: int = 1
+    seed: int = 0
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.network, self.prop, self.timeout, self.config, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How every instance of a batch is treated.  `words` are the same options as words of a command line."""
+
+    config: Config = field(default_factory=Config)
+    device: str = "auto"
+    threads: int = 1
+    seed: int = 0
+    words: tuple[str, ...] = ()
+
+    def job(self, instance: Instance) -> Job:
+        plain = self.config.resolved()
+        return Job(instance.network, instance.prop, instance.timeout, plain, self.device, self.threads, self.seed)
+
+    def command(self, instance: Instance) -> list[str]:
+        """The command line that decides this instance alone."""
+        limit = [] if instance.timeout is None else ["--timeout", f"{instance.timeout:g}"]
+        options = ["--device", self.device, "--threads", str(self.threads), "--seed", str(self.seed)]
+        return ["verify", instance.network, instance.prop, *limit, *self.words, *options]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The JSON of a run, the seconds it took, and those in which a worker was started for it (0 if it was warm)."""
+
+    result: bytes
+    run_time: float
+    prepare_time: float = 0.0
+
+
+def line_of(instance: Instance, terms: Terms, reply: Reply) -> bytes:
+    """The line of an instance, without its end."""
+    data = json.loads(reply.result)
+    # A run that failed early has not come so far as to hash its files; a later batch must see whether they changed.
+    data["network_sha256"] = data.get("network_sha256") or network_digest(instance.network)
+    data["property_sha256"] = data.get("property_sha256") or file_digest(instance.prop)
+    data |= {
+        "category": instance.category,
+        "onnx": instance.onnx,
+        "vnnlib": instance.vnnlib,
+        "command": terms.command(instance),
+        "prepare_time": round(reply.prepare_time, 6),
+        "run_time": round(reply.run_time, 6),
+    }
+    return json.dumps(data, allow_nan=False).encode()
+
+
+def network_digest(path: str) -> str | None:
+    """SHA-256 of a network with all files that belong to it; None if it cannot be read."""
+    try:
+        return digest_of(path, Path(path).read_bytes())
+    except OSError:
+        return None
+
+
+def file_digest(path: str) -> str | None:
+    """SHA-256 of a file as it lies there; None if it cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None

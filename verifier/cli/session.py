@@ -1,0 +1,171 @@
+"""What stands around a command about one instance: files, log, progress, time limit, interrupts, errors."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from verifier.cli.options import Common, start_logging
+from verifier.errors import Undelivered
+from verifier.output import all_of, prepare, say, write_file
+from verifier.result.delivery import Delivery
+from verifier.result.result import Result, Setting
+from verifier.result.status import Status, versions
+from verifier.result.verdict import Reason, Verdict
+
+if TYPE_CHECKING:
+    from verifier.pipeline import Task
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 0.2
+"""Seconds between two looks at a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """Where a verdict goes: stdout, and the files that are given; `json` may be '-' for stdout."""
+
+    json: str | None = None
+    result: str | None = None
+    counterexample: str | None = None
+    quiet: bool = False
+
+    def prepare(self, *inputs: str) -> None:
+        """Takes old answers away.  Raises InputError if a file cannot be written."""
+        prepare((self.json, self.result, self.counterexample), inputs)
+
+    def write(self, result: Result) -> None:
+        """All files, then stdout; an error goes to the files only.
+
+        Raises Undelivered, after all others were written, if one of them could not be.  After an error that is not
+        said: the user hears of that one, and this may even be its consequence.
+        """
+        witness = result.witness
+        body = f"{result.verdict.value}\n{witness or ''}"
+        files = {self.result: body, self.json: result.as_json() + "\n"}
+        if witness is not None:
+            files[self.counterexample] = witness
+        if result.note is not None:
+            log.warning("%s", result.note)
+        attempts = [partial(write_file, path, text) for path, text in files.items()]
+        if result.verdict is not Verdict.ERROR:
+            attempts.append(partial(say, self._text(result, body)))
+        failed = all_of(attempts)
+        if failed and result.verdict is not Verdict.ERROR:
+            raise Undelivered("; ".join(failed))
+
+    def _text(self, result: Result, body: str) -> str:
+        if self.json == "-":
+            return result.as_json()
+        return result.verdict.value if self.quiet else body.rstrip("\n")
+
+
+class Session(Delivery[Result]):
+    """One instance by its paths, and where its verdict goes.
+
+    Guarantees: an answer on every path, exactly one.  Errors are written to the files and raised again, but for files
+    that cannot be written to.  Raises Undelivered if the answer could not be written.
+    """
+
+    def __init__(self, network: str, prop: str, options: dict[str, Any]) -> None:
+        """Takes the output options out of `options`; what is left are the common ones, as the user gave them."""
+        super().__init__()
+        outputs = {name: options.pop(name) for name in ("json", "result", "counterexample")}
+        self.status = Status(Setting(network, prop))
+        self._sinks = Sinks(**outputs, quiet=options["quiet"])
+        self._options = options
+        start_logging(options["quiet"], options["verbose"])
+        self._sinks.prepare(network, prop)
+
+    def begin(self, trace: str | None = None) -> Task:
+        """Checks the common options and keeps the time limit from now on; what is to be done."""
+        return begin(self, self.status, self._options, trace)
+
+    def early(self, reason: Reason) -> Result:
+        if reason is Reason.TIMEOUT:
+            return self.status.conclude(Verdict.TIMEOUT, reason, "the time limit was reached")
+        return self.status.conclude(Verdict.UNKNOWN, reason, "the run was interrupted")
+
+    def write(self, answer: Result, last: bool) -> int:
+        if answer.message and answer.verdict in (Verdict.UNKNOWN, Verdict.TIMEOUT) and not last:
+            log.info("%s", answer.message)
+        self._sinks.write(answer)
+        return answer.verdict.exit_code
+
+    def failed(self, error: BaseException) -> bool:
+        self.give(self.status.fail(error))
+        return False
+
+
+def begin(delivery: Delivery[Any], status: Status, options: Mapping[str, Any], trace: str | None = None) -> Task:
+    """Checks the common options of a command; from now on the time limit is kept, and a bar shows what is known.
+
+    The status knows the options too, and all that an early answer needs is loaded.
+    """
+    versions()
+    common = Common.of(options)
+    network, prop = status.setting.network, status.setting.property
+    status.clock = common.clock
+    status.setting = Setting(network, prop, common.machine.timeout, common.config.resolved(), common.seed)
+    delivery.around.enter_context(progress(status, common.quiet))
+    delivery.watch(common.clock)
+    from verifier.loading import GivenFiles
+    from verifier.pipeline import Task
+
+    assert network is not None
+    assert prop is not None
+    return Task(GivenFiles(network, prop), common.config, common.machine, common.seed, trace)
+
+
+@contextlib.contextmanager
+def progress(status: Status, quiet: bool) -> Iterator[None]:
+    """Shows seconds, domains, global lower bound and tier on stderr while the body runs, on a terminal only.
+
+    A thread looks at the status, so that the run need not know about it.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=_show, args=(status, stop), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=2 * INTERVAL)
+
+
+def _show(status: Status, stop: threading.Event) -> None:
+    if stop.wait(INTERVAL):  # a short run needs no bar
+        return
+    from tqdm import tqdm
+
+    with tqdm(bar_format="{desc}", leave=False, file=sys.stderr) as bar:
+        while not stop.wait(INTERVAL):
+            bar.set_description_str(describe(status))
+
+
+def describe(status: Status) -> str:
+    """One line: where the run is."""
+    phase = status.running[0] if status.running else "..."
+    parts = [f"{status.clock.elapsed():6.1f} s", phase]
+    done = status.statistics.domains
+    if done or status.open:
+        parts.append(f"{done} domains done, {status.open} open")
+    if status.lower_bound is not None:
+        parts.append(f"lower bound {status.lower_bound:.4g}")
+    if done:
+        # What is left of the domains were exact leaves.
+        tiers = status.statistics.domains_by_tier.items()
+        parts.append(", ".join(f"{name} {100 * count / done:.0f} %" for name, count in tiers))
+    elif status.tier is not None:
+        parts.append(f"tier {status.tier}")
+    return " | ".join(parts)

@@ -1,0 +1,30 @@
+"""`verify NET PROP`: decides one instance.  What commands need is imported when they run: `--help` is fast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from verifier.cli.options import common, instance, instance_paths, outputs
+
+
+@click.command(hidden=True)
+@instance
+@outputs
+@click.option("--trace", metavar="FILE", help="Write the search tree as JSON lines.")
+@common
+def verify(files: tuple[str, ...], networks: tuple[str, ...], trace: str | None, **options: Any) -> int:
+    """Decide whether the network NET has the property PROP.
+
+    The short form `verify NET PROP` is the same.  Instead of NET, `--network NAME=NET` is understood.
+    """
+    paths = instance_paths(files, networks)
+    from verifier.cli.session import Session
+
+    with Session(*paths, options) as session:
+        task = session.begin(trace)
+        from verifier.pipeline import decide
+
+        session.answer = decide(task, session.status)
+    return session.code

@@ -1,0 +1,267 @@
+"""One instance from its files to its result: load, check, falsify, bound, search.
+
+The entry points for Python (`verifier.api`), the command line and the workers of a batch all take this path.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from verifier.bounding.clauses import ClauseBounder, ClauseBounds
+from verifier.bounding.core.base import Until
+from verifier.clock import Clock
+from verifier.config import Config
+from verifier.falsify.base import Falsifier, FirstOf
+from verifier.falsify.pgd import thorough
+from verifier.falsify.target import Target
+from verifier.loading import Given, Original
+from verifier.machine import Machine, WithinMemory, torch_threads
+from verifier.network.judge import check_against, faithful_network
+from verifier.network.merge import merged
+from verifier.network.network import Network
+from verifier.processes import Answer, Forks, Send
+from verifier.property.problem import ClauseRows, Problem, canonicalise
+from verifier.result.counterexample import Counterexample
+from verifier.result.result import Result, Setting
+from verifier.result.statistics import PHASES, Statistics
+from verifier.result.status import Status
+from verifier.result.verdict import Reason, Verdict
+from verifier.search.domains import Outcome, Progress
+from verifier.search.problem import ProblemSearch, Splitting
+from verifier.search.trace import tracing
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to do: the instance as it was given, with which options, on which part of the machine."""
+
+    given: Given
+    config: Config
+    machine: Machine = field(default_factory=Machine)
+    seed: int = 0
+    trace: str | None = None  # the file that gets the search tree
+
+    def status(self, phases: tuple[str, ...] = PHASES) -> Status:
+        """Nothing is known yet; the time limit counts from now."""
+        setting = Setting(*self.given.names, self.machine.timeout, self.config.resolved(), self.seed)
+        return Status(setting, self.machine.clock(), phases=phases)
+
+
+def decide(task: Task, status: Status) -> Result:
+    """Decides an instance: a quick attack, then bounds at the root, then branch and bound.
+
+    Guarantees: what the phases find out is in the status as soon as it is known.
+    """
+    with WithinMemory(), task.machine.taken() as device:
+        status.computes_on(device, task.machine.cores)
+        with status.phase("load"), torch_threads(1):
+            problem, model = load_problem(task, status, merged)
+        if not problem.property.clauses:
+            return status.conclude(Verdict.UNSAT)
+        return Pipeline.of(task, status, problem, model, device).decide()
+    return status.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
+
+
+def attack(task: Task, status: Status) -> Result:
+    """Looks for a counterexample only: `sat`, or `unknown`."""
+    with WithinMemory(), task.machine.taken() as device:
+        status.computes_on(device, task.machine.cores)
+        with status.phase("load"), torch_threads(1):
+            problem, model = load_problem(task, status)
+        witness = None
+        if problem.rows:
+            witness = Pipeline.of(task, status, problem, model, device).attack()
+        if witness is not None:
+            return status.conclude(Verdict.SAT, counterexample=witness)
+        if status.clock.expired():
+            return status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached")
+        return status.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the attack found no counterexample")
+    return status.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """An instance that is loaded, and what its phases share.
+
+    Requires: inside of `Machine.taken`; the property has a clause.
+    """
+
+    task: Task
+    status: Status
+    problem: Problem
+    target: Target
+
+    @classmethod
+    def of(cls, task: Task, status: Status, problem: Problem, model: Original, device: torch.device) -> Pipeline:
+        """The instance on that device; the status knows of the witnesses in reserve from now on."""
+        target = Target.of(problem, model, device)
+        status.reserve = target.reserve
+        return cls(task, status, moved(problem, device), target)
+
+    @property
+    def processes(self) -> int:
+        """How many processes may work on the instance.  A trace is written by one."""
+        return 1 if self.task.trace is not None else self.task.machine.processes(self.problem.lower.device)
+
+    def decide(self) -> Result:
+        """All phases, until one of them decides."""
+        if self.problem.beyond is not None:
+            return self._unproved(self.problem.beyond)
+        witness, found = self._first_look()
+        if found is None or witness is not None:
+            return self.status.conclude(Verdict.SAT, counterexample=witness)
+        if found.closed:
+            return self.status.conclude(Verdict.UNSAT)
+        with self.status.phase("attack"), torch_threads(1):
+            witness = self.refine(found)
+        if witness is not None:
+            return self.status.conclude(Verdict.SAT, counterexample=witness)
+        with self.status.phase("search"), torch_threads(1):
+            return self._conclude(self.search(found))
+
+    def attack(self) -> Counterexample | None:
+        """A quick attack, then a thorough one."""
+        with self.status.phase("attack"), torch_threads(1):
+            if not self.task.config.falsify.enabled:
+                return None
+            return FirstOf((self.falsifier, thorough(self.task.seed))).attack(self.target, self.status.clock)
+
+    def _unproved(self, layer: str) -> Result:
+        """What can be said of a network with numbers that no proof can be made with: `sat`, or nothing."""
+        with self.status.phase("attack"), torch_threads(1):
+            witness = self.falsify()
+        if witness is not None:
+            return self.status.conclude(Verdict.SAT, counterexample=witness)
+        why = f"the numbers of layer '{layer}' are too large for a proof in 64-bit floats"
+        return self.status.conclude(Verdict.UNKNOWN, Reason.NUMERICS, why)
+
+    def _first_look(self) -> tuple[Counterexample | None, ClauseBounds | None]:
+        """A quick attack and the bounds at the root: a witness, or bounds.
+
+        With a second core the attack runs beside the bounds; whichever decides ends the other one.
+        """
+        if not self.task.config.falsify.enabled or self.processes == 1:
+            with self.status.phase("attack"), torch_threads(1):
+                witness = self.falsify()
+            if witness is not None:
+                return witness, None
+            with self.status.phase("root"):
+                return None, self.bound()
+
+        with Answer(self.falsify) as beside:
+            with self.status.phase("root"):
+                found = self.bound(needless=beside.ready)
+            if found.closed:
+                return None, found
+            with self.status.phase("attack"):
+                return beside.wait(), found
+
+    def falsify(self, send: Send | None = None) -> Counterexample | None:
+        """The quick attack; a fork that makes it has nothing to send before its answer."""
+        options = self.task.config.falsify
+        if not options.enabled:
+            return None
+        return self.falsifier.attack(self.target, self._share(options.seconds))
+
+    def refine(self, found: ClauseBounds) -> Counterexample | None:
+        """Starts the falsifier at the points where the relaxation is worst."""
+        options = self.task.config.falsify
+        if not options.enabled or not found.points or self.status.clock.expired():
+            return None
+        clauses = torch.tensor(list(found.points), device=self.target.device)
+        x = torch.stack(list(found.points.values())).to(self.target.device, self.target.dtype)
+        return self.falsifier.improve(self.target, x, clauses, self._share(options.seconds))
+
+    @property
+    def falsifier(self) -> Falsifier:
+        return self.task.config.falsify.attack(self.task.seed)
+
+    def _share(self, seconds: float) -> Clock:
+        return self.status.clock.within(seconds)
+
+    def bound(self, needless: Callable[[], bool] | None = None) -> ClauseBounds:
+        """Bounds of all clauses at the root; what is not begun when they are `needless` is left out."""
+        options = self.task.config.bounding
+        self.status.tier = "linear"
+        bounder = ClauseBounder(options.hidden(), options.batch)
+        until = Until(self.status.clock, needless=needless)
+        with torch_threads(1) if self.processes > 1 else nullcontext():
+            found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
+        self._worst(found.worst)
+        return found
+
+    def _worst(self, lower: float) -> None:
+        self.status.lower_bound = lower
+
+    def search(self, found: ClauseBounds) -> Outcome:
+        """Branch and bound over the clauses that the root bounds left open."""
+        options = self.task.config.search
+        with tracing(self.task.trace) as journal:
+            whole = ProblemSearch(
+                options.policy(),
+                options.limits(),
+                self.task.config.bounding.hidden(),
+                self.falsifier if self.task.config.falsify.enabled else None,
+                options.sharpening(),
+                Splitting(options.splitting),
+                journal=journal,
+                cores=self.processes,
+            )
+            outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note)
+        self._note(outcome.progress)
+        return outcome
+
+    def _note(self, progress: Progress) -> None:
+        counts, status = progress.counts, self.status
+        status.open = progress.open
+        status.lower_bound = min(progress.lower, 0.0) if progress.open else status.lower_bound
+        status.statistics = Statistics(
+            counts.domains, counts.tiers, counts.leaves, progress.max_open, counts.batches, counts.iterations
+        )
+
+    def _conclude(self, outcome: Outcome) -> Result:
+        """What the end of a search means."""
+        status = self.status
+        if outcome.witness is not None:
+            return status.conclude(Verdict.SAT, counterexample=outcome.witness)
+        if outcome.reason is Reason.TIMEOUT:
+            return status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached")
+        if outcome.reason is Reason.LIMIT:
+            return status.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the limit of domains was reached")
+        if outcome.reason is not None:
+            return status.conclude(Verdict.UNKNOWN, outcome.reason, "floating-point arithmetic could not decide a leaf")
+        status.lower_bound = 0.0  # every domain is closed by a bound above zero, but their minimum is not kept
+        return status.conclude(Verdict.UNSAT)
+
+
+def load_problem(
+    task: Task, status: Status, rewrite: Callable[[Network], Network] = lambda net: net
+) -> tuple[Problem, Original]:
+    """The instance, checked: counts fit, and the lowered and rewritten network computes what the original one does."""
+    loaded = task.given.load()
+    model, prop = loaded.model, loaded.property
+    status.network_sha256, status.property_sha256 = model.sha256, loaded.property_sha256
+    for warning in prop.warnings:
+        log.warning("%s", warning)
+    boxes = prop.boxes.lower, prop.boxes.upper
+    network = rewrite(faithful_network(model, boxes))
+    problem = canonicalise(network, prop)
+    if len(prop.boxes):
+        check_against(model, network, boxes, task.seed)
+    return problem, model
+
+
+def moved(problem: Problem, device: torch.device) -> Problem:
+    """The problem on another device."""
+    if device.type == "cpu":
+        return problem
+    rows = [ClauseRows(r.A.to(device), None if r.B is None else r.B.to(device), r.c.to(device)) for r in problem.rows]
+    box = problem.lower.to(device), problem.upper.to(device)
+    return replace(problem, network=problem.network.to(device), lower=box[0], upper=box[1], rows=tuple(rows))
