@@ -23,7 +23,7 @@ from verifier.bounding.core.ascent import Ascent, Average, Climb, Dual, Steps
 from verifier.bounding.core.base import Bounder, Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.masks import CutMasks, Form, Threshold, find_masks
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
 from verifier.bounding.solvers.big_m import BigM, Start
@@ -208,7 +208,7 @@ def _peak(width: int, method: str, count: int) -> float:
 
     net = Network((784,), (layer(0, width, 784), layer(1, width, width)), layer(2, 1, width))
     x = torch.rand(1, 784, generator=generator)
-    region = RootBounds(Intermediate.INTERVAL).region(net, x - 0.01, x + 0.01, Until())
+    region = RootBounds(None).region(net, x - 0.01, x + 0.01, Until())
     bounder = _measured(method, count)
     before = _restart_peak()
     bounder.bound(net, region, Objective(3, torch.ones(1, 1, 1)), Until())

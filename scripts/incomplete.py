@@ -30,7 +30,7 @@ import torch
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder, Objective, Region, Until
 from verifier.bounding.cuts.masks import Form
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.solvers.active_set import ActiveSet, Additions, OraclePoint
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
@@ -145,7 +145,7 @@ class Images:
         eps, (low, high) = float(self.data["eps_input"]), self.data["clip"].tolist()
         begun = time.process_time()
         box = (x - eps).clamp(low, high), (x + eps).clamp(low, high)
-        region = RootBounds(Intermediate.PAPER).region(self.net, *box, Until())
+        region = RootBounds(Slope.PARALLEL).region(self.net, *box, Until())
         seconds = time.process_time() - begun
         unit, label = torch.eye(self.net.n_out, dtype=torch.float64), int(self.data["labels"][number])
         others = [k for k in range(self.net.n_out) if k != label]

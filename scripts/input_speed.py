@@ -31,7 +31,7 @@ from verifier.search.boxes.bounds import BoxBounder, Effort
 from verifier.search.boxes.boxes import BoxDomains, split
 from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.boxes.table import Table
-from verifier.search.loop import Limits, search
+from verifier.search.loop import BranchAndBound, Limits, run
 
 WIDTHS = (5, 50, 50, 50, 50, 50, 50, 5)
 BATCHES = (1, 4, 16, 64, 256, 1024, 4096)
@@ -64,7 +64,11 @@ def nothing(x: torch.Tensor, clauses: torch.Tensor) -> None:
 def parts(instance: Problem, count: int) -> BoxDomains:
     """At least `count` boxes of similar size."""
     space = InputSpace(instance, (0,), nothing, Until())
-    return split(space.begin().open, count)
+    tree = BranchAndBound(space, Limits())
+    tree.step()
+    waiting = tree.waiting()
+    assert waiting is not None
+    return split(waiting, count)
 
 
 def speeds(instance: Problem) -> None:
@@ -86,7 +90,8 @@ def speeds(instance: Problem) -> None:
 def share(instance: Problem, seconds: float) -> None:
     until = Until(Clock.begin(seconds))
     begun = time.perf_counter()
-    outcome = search(InputSpace(instance, (0,), nothing, until, None, InputOptions()), Limits(), until)
+    space = InputSpace(instance, (0,), nothing, until, None, InputOptions())
+    outcome = run(BranchAndBound(space, Limits()), until)
     elapsed = time.perf_counter() - begun
     counts = outcome.progress.counts
     print(f"\nsearch: {counts.domains} boxes in {elapsed:.2f} s, {counts.domains / elapsed:.0f} boxes/s,", end=" ")

@@ -102,3 +102,13 @@ def random_extreme(seed: int, most: float = 308.0) -> Extreme:
 def _number(rng: random.Random, exponent: float) -> float:
     size = rng.uniform(0.3, 1.0) * 10.0**exponent
     return rng.choice([-1.0, 1.0]) * size
+
+
+KNOWN = {
+    "chord": Extreme((([[1.5e308]], [0.0]), ([[1e-308]], [0.0])), -1.0, 1.0),
+    "underflow": Extreme((([[1e300]], [0.0]), ([[1e-200]], [0.0]), ([[1e-200]], [0.0])), 1.0, 2.0),
+    "vanishing": Extreme((([[1e-200]], [0.0]), ([[1e-200]], [0.0]), ([[1e118]], [0.0]), ([[1.0]], [0.0])), 1.0, 2.0),
+    "vanishing twice": Extreme((([[1e-300]], [0.0]), ([[1e-24]], [0.0]), ([[1e200]], [0.0]), ([[1e124]], [0.0])), 1, 2),
+    "bias": Extreme((([[1.0]], [1e-320]), ([[1e160]], [0.0]), ([[1e160]], [0.0])), -1.0, 0.0),
+    "overflow and back": Extreme((([[1e200], [1e200]], [0.0, 0.0]), ([[1e200, -1e200]], [1.0])), 0.5, 1.0),
+}

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from verifier.bounding import BOUNDERS
+from verifier.bounding import BOUNDERS, HIDDEN
 from verifier.bounding.core.ascent import Ascent, Steps
-from verifier.bounding.hidden import Intermediate, RootBounds, Sharpened
+from verifier.bounding.hidden import RootBounds, Sharpened
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
@@ -26,7 +26,7 @@ from verifier.bounding.solvers.propagated import Propagated
 from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.bounding.solvers.solver import Certified
 from verifier.branching.fsb import FilteredSmart
-from verifier.config import Bounding, Config, iteration_overrides, load_config, presets
+from verifier.config import Bounding, Config, iteration_overrides, load_config, presets, schema
 from verifier.config.options import complete
 from verifier.errors import ConfigError, InputError
 from verifier.falsify.base import FirstOf
@@ -167,11 +167,14 @@ def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
 
 
 def test_hidden_neurons_are_bounded_as_the_options_say() -> None:
-    for name in ("best", "crown", "interval", "wong_kolter", "paper"):
-        assert Bounding(intermediate=name).hidden() == RootBounds(Intermediate(name))
+    assert [HIDDEN.build(name).slope for name in ("best", "crown")] == [Slope.ADAPTIVE] * 2
+    assert [HIDDEN.build(name).slope for name in ("paper", "wong_kolter")] == [Slope.PARALLEL] * 2
+    assert HIDDEN.build("interval").slope is None
+    for name in HIDDEN.names():
+        assert Bounding(intermediate=name).hidden() == HIDDEN.build(name)
     chosen = load_config("auto", ["bounding.sharpen=alpha_crown", "bounding.alpha_crown.iterations=3"]).bounding
     expected = Certified(AlphaCrown(Ascent(3, Steps(0.2, 0.01))))
-    assert chosen.hidden() == Sharpened(RootBounds(Intermediate.BEST), expected)
+    assert chosen.hidden() == Sharpened(RootBounds(), expected)
     for name in ("crown", "wong_kolter", "alpha_crown", "big_m", "active_set"):
         found = Bounding(sharpen=name).hidden()
         assert isinstance(found, Sharpened)
@@ -325,3 +328,11 @@ def test_plugins_are_found_from_the_file_that_names_them(tmp_path: Path) -> None
     for wrong in ("3", "empty.py", "[1]"):
         with pytest.raises(ConfigError, match="plugins"):
             load_config("auto", [f"plugins={wrong}"])
+
+
+def test_the_schema_knows_all_methods() -> None:
+    found = schema()["$defs"]
+    assert {*BOUNDERS.names(without="reference"), "none"} == {*found["Bounding"]["properties"]["sharpen"]["enum"]}
+    assert {*SECTIONS} <= found["Bounding"]["properties"].keys()
+    tiers = found["Search"]["properties"]["tiers"]["items"]["discriminator"]["mapping"]
+    assert tiers.keys() == {*TIERS.names()}

@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from extremes import Extreme
-from search.test_extremes import KNOWN
+from extremes import KNOWN, Extreme
 from torch import nn
 
 import verifier

@@ -1,13 +1,15 @@
-"""Every global name that the package uses is defined.
+"""Every global name that the package uses is defined, and no two classes share one.
 
 Linters are told to pass over unknown names, because the axes of shapes in annotations look like such names.
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dis
 import types
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,3 +44,13 @@ def test_every_global_name_is_defined(root: Path) -> None:
 def test_an_undefined_name_is_seen() -> None:
     text = "from __future__ import annotations\ndef f(x: Float['D S']) -> None:\n    return lambda: box + len(x)\n"
     assert undefined(text) == {"box"}
+
+
+SHARED = {"Answer", "Choice", "Form", "Left", "Multipliers", "Propagated", "Search"}
+"""Names that still stand for two classes; the list only gets shorter."""
+
+
+def test_no_two_classes_share_a_name(root: Path) -> None:
+    trees = (ast.parse(path.read_text()) for path in (root / "verifier").rglob("*.py"))
+    counts = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert {name for name, count in counts.items() if count > 1} <= SHARED

@@ -166,7 +166,7 @@ def test_an_error_in_the_attack_is_no_answer(
 def test_several_processes_give_the_same_verdicts(
     module: nn.Module, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
-    monkeypatch.setattr("verifier.search.loop.WORTHWHILE", 1)
+    monkeypatch.setattr("verifier.search.parallel.WORTHWHILE", 1)
     monkeypatch.setattr("verifier.bounding.hidden.WORTH_SHARING", -1)
     before = torch.get_num_threads()
     for unsafe, expected in ((SAFE, Verdict.UNSAT), (UNSAFE, Verdict.SAT), (CLOSE, Verdict.UNSAT)):
@@ -199,12 +199,16 @@ def run(module: nn.Module, unsafe: list[Any], **named: Any) -> Result:
 
 
 @pytest.mark.parametrize("unsafe", [SAFE, UNSAFE, CLOSE])
-def test_one_thread_or_a_trace_forks_nothing(module: nn.Module, unsafe: list[Any], tmp_path: Path) -> None:
+def test_one_thread_forks_nothing_and_a_trace_changes_nothing(
+    module: nn.Module, unsafe: list[Any], tmp_path: Path
+) -> None:
+    trace = str(tmp_path / "tree.jsonl")
     with watched() as forks:
         one = run(module, unsafe, threads=1)
-        traced = run(module, unsafe, threads=3, trace=str(tmp_path / "tree.jsonl"))
-    assert one.verdict is traced.verdict
+        traced = run(module, unsafe, threads=1, trace=trace)
     assert not forks.pairs
+    assert (one.verdict, one.statistics.domains) == (traced.verdict, traced.statistics.domains)
+    assert run(module, unsafe, threads=3, trace=trace).verdict is one.verdict
 
 
 def test_how_many_processes_there_may_be(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +216,7 @@ def test_how_many_processes_there_may_be(module: nn.Module, monkeypatch: pytest.
     assert loaded(module).processes == cores()
     assert loaded(module, 1).processes == 1
     assert loaded(module, 7).processes == 7
-    assert loaded(module, 7, "tree.jsonl").processes == 1
+    assert loaded(module, 7, "tree.jsonl").processes == 7
     here = loaded(module, 7)
     elsewhere = replace(here.problem, lower=here.problem.lower.to("meta"))
     assert replace(here, problem=elsewhere).processes == 1

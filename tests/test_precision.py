@@ -12,7 +12,7 @@ import verifier
 from verifier.bounding.relaxation import zonotope
 from verifier.config import load_config
 from verifier.precision import full_precision
-from verifier.processes import Answer, forkable
+from verifier.processes import Forked, forkable
 from verifier.result.verdict import Verdict
 
 
@@ -55,7 +55,7 @@ def test_settings_come_back_after_an_error(careless: None) -> None:
 def test_forks_inherit_the_settings(careless: None) -> None:
     with full_precision():
         inside = settings()
-        with Answer(lambda send: settings()) as found:
+        with Forked(lambda send: settings()) as found:
             assert found.wait() == inside
 
 

@@ -16,7 +16,7 @@ import torch
 from forks import PATIENCE, alive, vanished, watched
 
 from verifier import processes
-from verifier.processes import PIPE_BYTES, Answer, Fork, Forks, Send, cores, forkable
+from verifier.processes import PIPE_BYTES, Fork, Forked, Forks, Send, cores, forkable
 
 pytestmark = pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 
@@ -80,7 +80,7 @@ def test_a_fork_knows_what_its_parent_knew_and_changes_nothing_there() -> None:
         known["a"] += 1
         return known
 
-    with watched(), Answer(work) as answer:
+    with watched(), Forked(work) as answer:
         assert answer.wait() == {"a": 2}
     assert known == {"a": 1}
 
@@ -108,11 +108,11 @@ def test_nothing_is_there_before_it_is_sent() -> None:
 
 def test_an_answer_is_none_until_it_is_there() -> None:
     with watched():
-        with Answer(asleep) as answer:
+        with Forked(asleep) as answer:
             assert answer.now() is None
             answer.nap()
             assert answer.now() is None
-        with Answer(lambda send: 7) as other:
+        with Forked(lambda send: 7) as other:
             assert other.wait() == 7
             assert (other.now(), other.wait()) == (7, 7)  # as often as one likes
 
@@ -133,7 +133,7 @@ def test_what_the_work_raises_is_raised(error: Exception) -> None:
         raise error
 
     with watched():
-        answer = Answer(work)
+        answer = Forked(work)
         with pytest.raises(type(error)) as raised:
             answer.wait()
         assert raised.value.args == error.args
@@ -141,7 +141,7 @@ def test_what_the_work_raises_is_raised(error: Exception) -> None:
 
 
 def test_a_fork_that_was_killed_is_a_lack_of_memory() -> None:
-    with watched(), Answer(killed) as answer:
+    with watched(), Forked(killed) as answer:
         with pytest.raises(MemoryError, match="killed"):
             answer.wait()
         assert answer.now() is None
@@ -164,12 +164,12 @@ def test_a_fork_that_leaves_without_a_word(raised: BaseException) -> None:
     def work(send: Send) -> None:
         raise raised
 
-    with watched(), Answer(work) as answer, pytest.raises(MemoryError):
+    with watched(), Forked(work) as answer, pytest.raises(MemoryError):
         answer.wait()
 
 
 def test_a_result_that_cannot_be_sent_is_no_answer() -> None:
-    with watched(), Answer(lambda send: lambda: 0) as answer, pytest.raises(MemoryError):
+    with watched(), Forked(lambda send: lambda: 0) as answer, pytest.raises(MemoryError):
         answer.wait()
 
 
@@ -197,11 +197,11 @@ def test_stopping_a_fork_that_is_dead_already() -> None:
 
 def test_after_the_end_everything_is_harmless() -> None:
     with watched():
-        answer = Answer(asleep)
+        answer = Forked(asleep)
         answer.end()
         answer.end()
         assert answer.now() is None
-        done = Answer(lambda send: 5)
+        done = Forked(lambda send: 5)
         assert done.wait() == 5
         done.end()
         assert done.now() == 5
@@ -209,7 +209,7 @@ def test_after_the_end_everything_is_harmless() -> None:
 
 def test_leaving_the_block_by_an_error_ends_the_fork() -> None:
     with watched() as forks:
-        with pytest.raises(Odd), Answer(asleep):
+        with pytest.raises(Odd), Forked(asleep):
             raise Odd
         assert not alive(forks.children[0])
 
@@ -307,7 +307,7 @@ def test_forks_work_after_their_parent_used_many_threads(root: Path) -> None:
         return float((x @ x).relu().sum() + x.exp().sum()), torch.get_num_threads()
 
     here = work(None)
-    there = [Answer(work) for _ in range(2)]
+    there = [Forked(work) for _ in range(2)]
     found = [answer.wait() for answer in there]
     assert here[1] == 4 and all(threads == 1 for _, threads in found), (here, found)
     assert all(abs(value - here[0]) < 1e-3 * abs(here[0]) for value, _ in found)
@@ -324,7 +324,7 @@ def test_cores_are_those_that_this_process_may_use() -> None:
         return cores()
 
     assert cores() == len(os.sched_getaffinity(0))
-    with Answer(one) as answer:
+    with Forked(one) as answer:
         assert answer.wait() == 1
 
 

@@ -91,7 +91,6 @@ def test_a_name_is_given_once(toys: Registry[object], tmp_path: Path) -> None:
         toys.register("first")(Options)
     toys.register("third")(Options)
     assert toys.names() == ("first", "second", "third")
-    assert toys.plugged()
     (tmp_path / "twins").mkdir()
     for file in ("__init__.py", "again.py"):
         (tmp_path / "twins" / file).write_text('@KINDS.register("first")\ndef again(): ...\n')

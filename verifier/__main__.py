@@ -13,8 +13,14 @@ def main() -> None:
     """
     code = 4
     try:
-        found = _guard(sys.argv[1:])
-        code = _run(sys.argv[1:]) if found is None else found
+        argv = sys.argv[1:]
+        found = _guard(argv)
+        if found is None:
+            _prepare(argv)
+            from verifier.cli.main import run
+
+            found = run(argv)
+        code = found
     except KeyboardInterrupt:  # while the command line itself was being loaded
         code = _interrupted()
     except BaseException as error:  # a part of this program that cannot be loaded, or a library that calls `sys.exit`
@@ -68,7 +74,8 @@ def _guard(argv: list[str]) -> int | None:
     return None if argv[:1] == ["batch"] else guarded(argv)  # a batch has processes of its own for the work
 
 
-def _run(argv: list[str]) -> int:
+def _prepare(argv: list[str]) -> None:
+    """What libraries are to know before they are loaded."""
     if not sys.warnoptions and not {"-v", "--verbose"} & set(argv):
         import warnings
 
@@ -76,9 +83,6 @@ def _run(argv: list[str]) -> int:
     # Threads that wait should sleep.  Spinning ones fight for a core with whatever else runs on the machine: with one
     # of two cores busy, an instance of 4 s took 34 s.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from verifier.cli.main import run
-
-    return run(argv)
 
 
 if __name__ == "__main__":

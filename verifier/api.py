@@ -8,8 +8,9 @@ from os import PathLike
 import torch
 
 from verifier.arguments import LARGEST_SEED, shown, whole_number
+from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Region, Until
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import GroupBounds
 from verifier.config import Config, iteration_overrides, load_config
 from verifier.errors import InputError
 from verifier.loading import Loaded, Source, given
@@ -108,20 +109,19 @@ def bounds(
     """Lower and upper bounds of every layer before its ReLU: a pair of tensors [N, n_k] per group, last the output.
 
     N counts the input boxes of the property, or is 1 for a box given by `lower` and `upper` (see `verify`); neurons
-    are flattened.  `method`: interval, crown, wong_kolter, best or paper.
+    are flattened.  `method` is one of `verifier.bounding.HIDDEN.names()`.
     Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.  They are infinite where numbers
     are too large for the error model (docs/numerics.md).  Raises InputError for input that cannot be used.
     """
-    methods = [m.value for m in Intermediate]
-    if not isinstance(method, str) or method not in methods:
-        raise InputError(f"method {shown(method)} is unknown; there are {', '.join(methods)}")
+    if not isinstance(method, str) or method not in HIDDEN.names():
+        raise InputError(f"method {shown(method)} is unknown; there are {', '.join(HIDDEN.names())}")
     instance = given(network, prop, (lower, upper), None, needs_unsafe=False)
     with own_defaults(), full_precision():
-        region = _layer_bounds(instance.load(), Intermediate(method))
+        region = _layer_bounds(instance.load(), HIDDEN.build(method))
     return list(zip(region.l_hat, region.u_hat, strict=True))
 
 
-def _layer_bounds(instance: Loaded, method: Intermediate) -> Region:
+def _layer_bounds(instance: Loaded, method: GroupBounds) -> Region:
     """The boxes of a property with bounds of all layers, the output included."""
     boxes = instance.property.boxes
     sides = boxes.lower, boxes.upper
@@ -131,4 +131,4 @@ def _layer_bounds(instance: Loaded, method: Intermediate) -> Region:
     if beyond(net, torch.maximum(lower.abs(), upper.abs()).amax(dim=0)) is not None:
         net = spoiled(net)
     whole = replace(net, groups=net.layers, output=net.output)
-    return RootBounds(method).region(whole, lower, upper, Until())
+    return method.region(whole, lower, upper, Until())

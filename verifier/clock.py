@@ -65,7 +65,7 @@ class Stopwatch:
     """Adds up the time spent inside of `with` blocks, which do not nest."""
 
     def __init__(self) -> None:
-        self._total = self._began = 0.0
+        self._total = self._lapped = self._began = 0.0
 
     def __enter__(self) -> None:
         self._began = time.perf_counter()
@@ -73,7 +73,13 @@ class Stopwatch:
     def __exit__(self, *_: object) -> None:
         self._total += time.perf_counter() - self._began
 
+    @property
+    def total(self) -> float:
+        """All seconds so far."""
+        return self._total
+
     def lap(self) -> float:
         """The seconds since the last lap."""
-        total, self._total = self._total, 0.0
-        return total
+        lap = self._total - self._lapped
+        self._lapped = self._total
+        return lap

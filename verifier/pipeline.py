@@ -24,11 +24,10 @@ from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.merge import merged
 from verifier.network.network import Network
-from verifier.processes import Answer, Forks, Send
+from verifier.processes import Forked, Forks, Send
 from verifier.property.problem import ClauseRows, Problem, canonicalise
 from verifier.result.counterexample import Counterexample
-from verifier.result.result import Result, Setting
-from verifier.result.statistics import PHASES, Statistics
+from verifier.result.result import PHASES, Result, Setting, Statistics
 from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 from verifier.search.domains import Outcome, Progress
@@ -107,8 +106,8 @@ class Pipeline:
 
     @property
     def processes(self) -> int:
-        """How many processes may work on the instance.  A trace is written by one."""
-        return 1 if self.task.trace is not None else self.task.machine.processes(self.problem.lower.device)
+        """How many processes may work on the instance."""
+        return self.task.machine.processes(self.problem.lower.device)
 
     def decide(self) -> Result:
         """All phases, until one of them decides."""
@@ -155,7 +154,7 @@ class Pipeline:
             with self.status.phase("root"):
                 return None, self.bound()
 
-        with Answer(self.falsify) as beside:
+        with Forked(self.falsify) as beside:
             with self.status.phase("root"):
                 found = self.bound(needless=beside.ready)
             if found.closed:
@@ -251,8 +250,9 @@ def load_problem(
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    network = rewrite(faithful_network(model, boxes))
-    problem = canonicalise(network, prop)
+    given = faithful_network(model, boxes)
+    network = rewrite(given)
+    problem = replace(canonicalise(network, prop), merged=given.relus - network.relus)
     if len(prop.boxes):
         check_against(model, network, boxes, task.seed)
     return problem, model

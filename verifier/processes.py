@@ -13,6 +13,7 @@ import pickle
 import signal
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -104,14 +105,14 @@ class Fork:
         os.waitpid(self._pid, 0)
 
 
-class Answer(Generic[T]):
+class Forked(Generic[T]):
     """What one piece of work in a fork returns.  Leaving the `with` block ends the fork."""
 
     def __init__(self, work: Callable[[Send], T]) -> None:
         self._fork = Fork.start(work)
         self._found: list[object] = []
 
-    def __enter__(self) -> Answer[T]:
+    def __enter__(self) -> Forked[T]:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,6 +143,27 @@ class Answer(Generic[T]):
         return cast("T", self._found[-1])
 
 
+class Tickets:
+    """Numbers that are given once, to this process or to any fork of it.
+
+    The next number is the offset of a file in memory, which all of them share and which the system moves atomically.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._file: int | None = None
+        if hasattr(os, "memfd_create"):  # where there is none, there are no forks either
+            self._file = os.memfd_create("tickets")
+            weakref.finalize(self, os.close, self._file)
+
+    def take(self, count: int) -> range:
+        if self._file is None:
+            end = self._next = self._next + count
+        else:
+            end = os.lseek(self._file, count, os.SEEK_CUR)
+        return range(end - count, end)
+
+
 @dataclass(frozen=True)
 class Forks:
     """As many processes, this one and forks of it, which share work."""
@@ -154,7 +176,7 @@ class Forks:
         """The result of every item; None for items that were not reached before `stop`."""
         found: list[R | None] = [None] * len(items)
         count = min(self.count, len(items)) if forkable() else 1
-        forks = [Answer(partial(_some, work, items[i::count])) for i in range(1, count)]
+        forks = [Forked(partial(_some, work, items[i::count])) for i in range(1, count)]
         try:
             for i in range(0, len(items), max(1, count)):
                 if stop():

@@ -42,6 +42,7 @@ __all__ = [
     "Seconds",
     "Share",
     "Step",
+    "import_rules",
     "load_plugin",
 ]
 
@@ -113,10 +114,6 @@ class Registry(Generic[MethodT]):
         """The struct of a method's options; nothing is imported."""
         return self._known(name).options
 
-    def plugged(self) -> bool:
-        """Whether there are methods of plugins."""
-        return bool(self._plugged)
-
     def build(self, name: str, options: object = None, *given: object) -> MethodT:
         """The method with these options, or with its defaults, and what else its kind is given.
 
@@ -175,6 +172,13 @@ def load_plugin(source: str) -> None:
         raise error.located(source) from error
     except (Exception, SystemExit) as error:  # of any kind: it is a program of a user
         raise InputError(f"the plugin cannot be loaded: {type(error).__name__}: {error}", source) from error
+
+
+def import_rules(package: str, decorator: str) -> None:
+    """Imports the files of a package that use this decorator, which registers what it decorates."""
+    for module, path in _files(package):
+        if f"\n@{decorator}(" in path.read_text(encoding="utf-8"):
+            importlib.import_module(module)
 
 
 def _files(package: str) -> Iterator[tuple[str, Path]]:

@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from verifier.batch.judge import Demands, Finding, Kind, Require
-from verifier.batch.junit import junit
+from verifier.batch.judge import Demands, Finding, Kind, Require, junit
 from verifier.batch.records import Record
 from verifier.batch.summary import finding_lines, last_line, table_lines
 from verifier.result.verdict import Verdict

@@ -11,7 +11,7 @@ from batch.fakes import instance
 
 from verifier.batch.instances import Instance
 from verifier.batch.jobs import Reply, Terms, line_of
-from verifier.batch.resume import Remainder, remainder
+from verifier.batch.resume import Unfinished, unfinished
 from verifier.batch.store import Store, opened
 from verifier.config import load_config
 from verifier.errors import InputError
@@ -44,10 +44,10 @@ def failed(tmp_path: Path) -> Instance:
 def test_what_is_done_is_not_repeated(tmp_path: Path, store: Store) -> None:
     new = instance(tmp_path / "family", "new")
     asked = (done(tmp_path), new)
-    assert remainder(asked, TERMS, store) == Remainder((new,))
+    assert unfinished(asked, TERMS, store) == Unfinished((new,))
     # Where it runs does not change what a result means.
     elsewhere = replace(TERMS, threads=7, device="cpu", words=("--config", "auto"))
-    assert remainder(asked, elsewhere, store) == Remainder((new,))
+    assert unfinished(asked, elsewhere, store) == Unfinished((new,))
 
 
 def test_errors_are_tried_again(tmp_path: Path, store: Store) -> None:
@@ -55,7 +55,7 @@ def test_errors_are_tried_again(tmp_path: Path, store: Store) -> None:
     again = failed(tmp_path)
     key = (again.category, again.files)
     for terms in (TERMS, replace(TERMS, seed=3)):
-        assert remainder((again,), terms, store) == Remainder((again,), (), (key,))
+        assert unfinished((again,), terms, store) == Unfinished((again,), (), (key,))
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.TIMEOUT])
@@ -63,20 +63,20 @@ def test_undecided_instances_are_not_tried_again(tmp_path: Path, store: Store, v
     asked = done(tmp_path)
     result = Status(TERMS.job(asked).setting).conclude(verdict, Reason.LIMIT)
     store.append(line_of(asked, TERMS, Reply(result.as_json().encode(), 1.0)))
-    assert remainder((asked,), TERMS, store) == Remainder(())
+    assert unfinished((asked,), TERMS, store) == Unfinished(())
 
 
 @pytest.mark.parametrize("which", ["network", "prop"])
 def test_changed_files_are_decided_again(tmp_path: Path, store: Store, which: str) -> None:
     asked = done(tmp_path)
     Path(getattr(asked, which)).write_text("retrained")
-    assert remainder([asked], TERMS, store) == Remainder((asked,), ((asked.category, asked.files),))
+    assert unfinished([asked], TERMS, store) == Unfinished((asked,), ((asked.category, asked.files),))
 
 
 def test_files_that_came_late_are_decided(tmp_path: Path, store: Store) -> None:
     asked = failed(tmp_path)
     Path(asked.network).write_text("here it is")
-    assert remainder([asked], TERMS, store).todo == (asked,)
+    assert unfinished([asked], TERMS, store).todo == (asked,)
 
 
 def test_another_question_is_refused(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_another_question_is_refused(tmp_path: Path, store: Store, monkeypatch: 
         (asked, replace(TERMS, config=load_config("auto", ["search.batch=7"])), r"search\.batch \d+ instead of 7"),
     ):
         with pytest.raises(InputError, match=f"{words}; --fresh"):
-            remainder([instances], terms, store)
+            unfinished([instances], terms, store)
     monkeypatch.setattr("verifier.__version__", "99.0")
     with pytest.raises(InputError, match=r"version .* instead of 99\.0; --fresh"):
-        remainder([asked], TERMS, store)
+        unfinished([asked], TERMS, store)

@@ -12,7 +12,7 @@ from networks import conv, dense, residual
 
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.property.problem import Problem, canonicalise
@@ -64,7 +64,7 @@ def test_bounds_are_below_what_happens(make: object, inputs: bool) -> None:
 def test_a_batch_is_its_members_one_by_one(batch: int) -> None:
     instance = problem(residual(5), 2, boxes=5, sizes=[2, 1, 3, 1, 1, 4, 2], inputs=True)
     # With linear intermediate bounds a batch may do more: a neuron that is ambiguous in one box is swept in all.
-    intervals = RootBounds(Intermediate.INTERVAL)
+    intervals = RootBounds(None)
     whole = ClauseBounder(intervals, batch=100).bound(instance, Until())
     parts = ClauseBounder(intervals, batch=batch).bound(instance, Until())
     torch.testing.assert_close(parts.lower, whole.lower, rtol=0, atol=1e-12)

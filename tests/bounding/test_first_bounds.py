@@ -11,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Objective, Region, Until
 from verifier.bounding.core.sweep import Kinks
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.clock import Clock
@@ -24,7 +25,7 @@ BOUNDERS = {"interval": Interval(), "crown": Linear(), "wong_kolter": Linear(Slo
 
 
 def root(net: Network, lower: torch.Tensor, upper: torch.Tensor, method: str = "best") -> Region:
-    return RootBounds(Intermediate(method)).region(net, lower, upper, Until())
+    return HIDDEN.build(method).region(net, lower, upper, Until())
 
 
 def output_rows(net: Network, seed: int, count: int = 3) -> Objective:

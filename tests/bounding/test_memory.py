@@ -10,7 +10,7 @@ import torch
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder, Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.network.network import Network
@@ -21,7 +21,7 @@ NO_MASKS = ActiveSet(Ascent(0, STEPS), Ascent(2, STEPS), Additions(most=0))
 
 def wide() -> tuple[Network, Region, Objective]:
     net = networks.dense(0, (5, 60, 80, 1))
-    region = RootBounds(Intermediate.INTERVAL).region(net, *networks.box(net, 0, 1.0), Until())
+    region = RootBounds(None).region(net, *networks.box(net, 0, 1.0), Until())
     return net, region, Objective(3, torch.ones(1, 1, 1, dtype=torch.float64))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
-from verifier.bounding.hidden import GroupBounds, Intermediate, Known, RootBounds, Sharpened
+from verifier.bounding.hidden import GroupBounds, Known, RootBounds, Sharpened
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.big_m import BigM
@@ -30,7 +30,7 @@ BOUNDERS: dict[str, Bounder] = {
     "big_m": Certified(BigM(SHORT)),
     "active_set": Certified(ActiveSet(SHORT, SHORT, Additions(4, 1, 2))),
 }
-INTERVAL = RootBounds(Intermediate.INTERVAL)
+INTERVAL = RootBounds(None)
 
 
 def tighter(a: Region, b: Region, slack: float = 1e-12) -> bool:

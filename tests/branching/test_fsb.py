@@ -10,7 +10,7 @@ import torch
 from branching.views import ambiguous, random_view
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search.cases import domains_of, nobody, random_case, root_of
+from search.cases import begun, domains_of, nobody, random_case, root_of
 
 from verifier.bounding.core.base import Until
 from verifier.branching.babsr import estimates
@@ -112,7 +112,7 @@ def test_a_search_splits_where_the_worse_child_is_best(margin: float) -> None:
     root = root_of(random_case("residual", 1, (2,)).problem([margin]))
     brancher = Watched(candidates=99, other_child=0.0)
     space = SignSpace(root, Policy(brancher=brancher, offers=0), Until(), nobody)
-    found = space.begin().open
+    found = begun(space)
     assert len(found) == 1
     everything = torch.nonzero(found.scores[0] >= 0).flatten()
     worse = brancher.seen[0].probe(everything.unsqueeze(0))[0].amin(dim=1)
@@ -125,7 +125,7 @@ def test_probing_bounds_the_children_that_it_names() -> None:
     root = root_of(random_case("residual", 1, (2, 1)).problem([1e-3, 1e-3]))
     policy = Policy(brancher=Watched(), offers=0, batch=3)  # children are probed three at a time
     space = SignSpace(root, policy, Until(), nobody)
-    step = space.begin()
+    waiting = begun(space)
     assert isinstance(policy.brancher, Watched)
     (view,), kinks = policy.brancher.seen, torch.tensor([[0, 3], [2, 1]])
     found = view.probe(kinks)
@@ -134,6 +134,6 @@ def test_probing_bounds_the_children_that_it_names() -> None:
             for side, sign in enumerate((-1, 1)):
                 signs = torch.zeros(1, root.kinks)
                 signs[0, kinks[d, c]] = sign
-                child = domains_of(root, signs, int(step.open.clause[d]))
-                lower = space.schedule.probe(0, child, step.open.variables[d : d + 1].float())
+                child = domains_of(root, signs, int(waiting.clause[d]))
+                lower = space.schedule.probe(0, child, waiting.variables[d : d + 1].float())
                 assert float(found[d, c, side]) == pytest.approx(float(lower), abs=2e-3)  # variables in half precision

@@ -240,9 +240,7 @@ def test_a_trivial_instance_costs_little_more_than_the_imports(tiny: Any) -> Non
 
 
 def test_waiting_threads_sleep_unless_the_user_wants_otherwise(tiny: Any) -> None:
-    script = (
-        "import os\nfrom verifier.__main__ import _run\n_run(['--version'])\nprint(os.environ['OMP_WAIT_POLICY'])\n"
-    )
+    script = "import os\nfrom verifier.__main__ import _prepare\n_prepare([])\nprint(os.environ['OMP_WAIT_POLICY'])\n"
     for given, expected in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
         clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
         argv = [sys.executable, "-c", script]

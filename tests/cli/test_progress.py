@@ -13,7 +13,7 @@ from typing import Any
 
 from verifier.cli.session import describe
 from verifier.clock import Clock
-from verifier.result.statistics import Statistics
+from verifier.result.result import Statistics
 from verifier.result.status import Status
 
 SLOW = """

@@ -14,7 +14,7 @@ from torch import nn
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder, Objective, Until
 from verifier.bounding.cuts.masks import Form
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import PlanetLP
 from verifier.bounding.relaxation.zonotope import propagate
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
@@ -210,7 +210,7 @@ def test_bounds_are_those_of_the_dense_twin(method: str, seed: int) -> None:
     lower, upper = networks.box(dense, seed, 1.0, 2)
     found = []
     for net in (sparse, dense):
-        region = RootBounds(Intermediate.BEST).region(net, lower, upper, Until())
+        region = RootBounds().region(net, lower, upper, Until())
         rows = Objective(4, torch.eye(2, dtype=torch.float64).unsqueeze(0))
         bound = BOUNDERS[method].bound(net, region, rows, Until())
         found.append((*region.l_hat, *region.u_hat, bound.lower))

@@ -21,7 +21,7 @@ from report.lines import line
 from verifier.batch.records import Record, parse
 from verifier.property.vnnlib import load_property
 from verifier.report import pictures
-from verifier.report.pictures import Album, Layout, layout, png
+from verifier.report.pictures import Album, ImageLayout, layout, png
 
 
 def decoded(data: bytes) -> NDArray[np.uint8]:
@@ -56,31 +56,31 @@ def test_png_files_read_back(height: int, width: int, channels: int, seed: int) 
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
-        ((1, 3, 32, 32), Layout((3, 32, 32))),
-        ((1, 1, 8, 8), Layout((1, 8, 8))),
-        ((1, 32, 32, 3), Layout((32, 32, 3), last=True)),
-        ((28, 28, 1), Layout((28, 28, 1), last=True)),
-        ((1, 784), Layout((1, 28, 28))),
-        ((1, 784, 1), Layout((1, 28, 28))),
-        ((1, 3072), Layout((3, 32, 32))),
+        ((1, 3, 32, 32), ImageLayout((3, 32, 32))),
+        ((1, 1, 8, 8), ImageLayout((1, 8, 8))),
+        ((1, 32, 32, 3), ImageLayout((32, 32, 3), last=True)),
+        ((28, 28, 1), ImageLayout((28, 28, 1), last=True)),
+        ((1, 784), ImageLayout((1, 28, 28))),
+        ((1, 784, 1), ImageLayout((1, 28, 28))),
+        ((1, 3072), ImageLayout((3, 32, 32))),
         ((1, 64), None),  # flat inputs of other sizes may be anything
         ((1, 1, 1, 5), None),
         ((1, 2, 28, 28), None),
-        ((1, 28, 28), Layout((1, 28, 28))),
+        ((1, 28, 28), ImageLayout((1, 28, 28))),
         ((4, 196), None),
         ((), None),
     ],
 )
-def test_which_inputs_are_images(shape: tuple[int, ...], expected: Layout | None) -> None:
+def test_which_inputs_are_images(shape: tuple[int, ...], expected: ImageLayout | None) -> None:
     assert layout(shape) == expected
 
 
 def test_channels_come_last_in_a_picture() -> None:
     x = np.arange(2 * 4 * 4, dtype=np.float64)[: 3 * 4 * 2].reshape(-1)
-    first = Layout((3, 4, 2)).image(x)
+    first = ImageLayout((3, 4, 2)).image(x)
     assert first.shape == (4, 2, 3)
     assert first[1, 0, 2] == x[2 * 8 + 1 * 2]
-    assert Layout((4, 2, 3), last=True).image(x)[1, 0, 2] == x[1 * 6 + 2]
+    assert ImageLayout((4, 2, 3), last=True).image(x)[1, 0, 2] == x[1 * 6 + 2]
 
 
 @pytest.fixture

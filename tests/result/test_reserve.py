@@ -11,10 +11,9 @@ import pytest
 from falsify import instances
 from numpy.typing import NDArray
 
-from verifier.processes import Answer, forkable
+from verifier.processes import Forked, forkable
 from verifier.property.property import Clause, Property, RoundedRows
-from verifier.result.counterexample import Counterexample, replay
-from verifier.result.reserve import HEADER, Reserve
+from verifier.result.counterexample import HEADER, Counterexample, Reserve, replay
 
 pytestmark = pytest.mark.skipif(not forkable(), reason="there are no forks here")
 
@@ -55,10 +54,10 @@ def test_what_a_fork_of_a_fork_keeps_is_found_here() -> None:
         reserve.keep(witness(0.75, n=5000))
 
     def outer(send: object) -> None:
-        with Answer(inner) as answer:
+        with Forked(inner) as answer:
             answer.wait()
 
-    with Answer(outer) as answer:
+    with Forked(outer) as answer:
         answer.wait()
     found = reserve.found()
     assert found is not None
@@ -74,7 +73,7 @@ def test_several_forks_at_once_leave_one_whole_witness() -> None:
 
     for _ in range(5):
         reserve = Reserve()
-        forks = [Answer(partial(kept, reserve, one)) for one in made]
+        forks = [Forked(partial(kept, reserve, one)) for one in made]
         for fork in forks:
             fork.wait()
         found = reserve.found()

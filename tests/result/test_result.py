@@ -15,8 +15,7 @@ import pytest
 from verifier.clock import Clock, process_start
 from verifier.errors import InputError, SoundnessError, UnsupportedOperator
 from verifier.result.counterexample import _REPLAYED, Counterexample
-from verifier.result.result import Result, Setting
-from verifier.result.statistics import Statistics
+from verifier.result.result import Result, Setting, Statistics
 from verifier.result.status import Status, versions
 from verifier.result.verdict import Reason, Verdict
 
@@ -157,7 +156,7 @@ def test_a_phase_that_raises_is_counted_too() -> None:
 def test_peak_memory_grows_with_the_process() -> None:
     """In a process of its own: this one may have had far more already."""
     program = (
-        "from verifier.result.statistics import peak_rss_mb\nbefore = peak_rss_mb()\n"
+        "from verifier.result.result import peak_rss_mb\nbefore = peak_rss_mb()\n"
         "ballast = b'x' * 100_000_000\nprint(before, peak_rss_mb())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import networks
 import numpy as np
@@ -17,6 +18,7 @@ from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
 from verifier.bounding.hidden import RootBounds
+from verifier.bounding.solvers.big_m import BigM
 from verifier.clock import Clock
 from verifier.falsify.base import Falsifier
 from verifier.network.network import Network
@@ -24,15 +26,27 @@ from verifier.property.problem import Problem
 from verifier.property.property import ExactRow
 from verifier.result.counterexample import Counterexample
 from verifier.search import rungs
-from verifier.search.domains import Offer, Outcome, Progress
+from verifier.search.domains import Domains, DomainsT, Offer, Outcome, Progress
 from verifier.search.ladder import Ladder
-from verifier.search.loop import Limits, Report, search
+from verifier.search.loop import BranchAndBound, Limits, Report, run
+from verifier.search.offers import Offers
 from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignSpace
+from verifier.search.space import Space
+from verifier.search.tiers import Tier
+from verifier.shapes import Float, Tensor
 
 STILL = Ascent(0, Steps(0.1, 0.1))
 """No ascent at all: bounds close little, so that much depends on splits and leaves."""
+
+GAP = 1e-3
+"""How far thresholds are from exact minima."""
+
+CUTS = rungs.cuts(Ascent(12, Steps(0.2, 0.02)), Ascent(6, Steps(0.1, 0.02)), (0.5,), Ascent(10, Steps(0.05, 0.02)))
+BIG_M = rungs.multipliers("big_m", BigM(Ascent(12, Steps(0.1, 0.01))), 12)
+
+UNIT = instances.boxes([[-1]], [[1]])
 
 Box = tuple[np.ndarray, np.ndarray]
 
@@ -125,6 +139,27 @@ def slopes(first: Ascent, ascent: Ascent) -> Ladder:
     return Ladder((rungs.slopes(first, ascent),))
 
 
+def long(first: Ascent, ascent: Ascent) -> Tier:
+    """A tier with the same bounds after more steps."""
+    return replace(rungs.slopes(first, ascent), name="long")
+
+
+def narrow(batch: int) -> Policy:
+    """Batches of at most that many children, one level at a time; short ascents."""
+    return Policy(slopes(Ascent(15, Steps(0.2, 0.02)), Ascent(6, Steps(0.1, 0.03))), batch=batch, fill=1)
+
+
+def wedge(offset: float = 0.25) -> Network:
+    """y = |x - offset|."""
+    hidden = instances.layer("hidden", 0, [[1.0], [-1.0]], [-offset, offset])
+    return Network((1,), (hidden,), instances.layer("out", 1, [[1.0, 1.0]], [0.0]))
+
+
+def hard(margin: float = 1e-3, rows: int = 3) -> Problem:
+    """More than a hundred domains with the default policy."""
+    return random_case("residual", 1, (rows,)).problem([margin])
+
+
 def decide(
     problem: Problem,
     policy: Policy | None = None,
@@ -164,7 +199,25 @@ def grow(
 ) -> Outcome:
     """The tree of signs over one root; without an offer nothing is confirmed."""
     until = until or Until()
-    return search(SignSpace(root, policy or Policy(), until, offer), limits or Limits(), until, report)
+    space = SignSpace(root, policy or Policy(), until, offer)
+    return run(BranchAndBound(space, limits or Limits()), until, report)
+
+
+def begun(space: Space[DomainsT, Any, Any, Any], steps: int = 1) -> DomainsT:
+    """What is open after so many steps."""
+    tree = BranchAndBound(space, Limits())
+    for _ in range(steps):
+        if tree.outcome is None:
+            tree.step()
+    waiting = tree.waiting()
+    assert waiting is not None
+    return waiting
+
+
+def expanded(space: Space[DomainsT, Any, Any, Any], parents: DomainsT) -> DomainsT:
+    """What is open of the children of domains."""
+    left = space.certify(space.bound(space.tighten(space.split(parents))))
+    return space.open(left, space.leaves(left))
 
 
 def root_of(problem: Problem, *boxes: int) -> Root:
@@ -218,3 +271,46 @@ class Late(Clock):
 
     def expired(self) -> bool:
         return next(self.looks, None) is None  # type: ignore[attr-defined]
+
+
+class Hours:
+    """Stands for the module `time`: a clock that stands still unless somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True, eq=False)
+class Named(Domains):
+    """Domains whose fields all say which one they are."""
+
+    name: Float[Tensor, "D 4"]
+
+
+def domains(
+    lower: list[float], first: int = 0, depths: list[int] | None = None, tiers: list[int] | None = None
+) -> Named:
+    number = torch.arange(first, first + len(lower))
+    depth = torch.tensor(depths or [0] * len(lower), dtype=torch.long)
+    tier = torch.tensor(tiers or [0] * len(lower), dtype=torch.int8)
+    name = (number % 1000).half()[:, None].repeat(1, 4)
+    return Named(number, number % 7, torch.tensor(lower), depth, tier, name)
+
+
+EACH = domains([0.0]).bytes_each
+
+
+def some_witness() -> Counterexample:
+    """A real one: there are no others."""
+    rows = [(0, [instances.row({0: 1}, 1)])]
+    problem = instances.problem(instances.identity(1), instances.boxes([[0]], [[1]]), rows)
+    target = instances.target(problem)
+    found = Offers(None, target, Clock.begin())(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))
+    assert found is not None
+    return found

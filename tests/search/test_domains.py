@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from search.test_frontier import domains
+from search.cases import domains
 
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts, Progress, cat, outweighed

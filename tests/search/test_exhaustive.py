@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from falsify import instances
-from search.cases import FAMILIES, Case, decide, ignore, random_case, slopes, unbounded
+from search.cases import BIG_M, CUTS, FAMILIES, GAP, Case, decide, ignore, long, random_case, slopes, unbounded
 
 from verifier.bounding.core.ascent import Ascent, Steps
-from verifier.bounding.solvers.big_m import BigM
 from verifier.branching.babsr import BaBSR
 from verifier.branching.fsb import FilteredSmart
 from verifier.clock import Clock
@@ -20,11 +18,9 @@ from verifier.network.network import Network
 from verifier.search.ladder import Ladder
 from verifier.search.loop import Limits
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.rungs import cuts, multipliers
 from verifier.search.signs.space import Policy
 from verifier.search.signs.tighten import AfterSplit
 
-GAP = 1e-3
 ATTACK = PGD(Descent(steps=6), samples=16, restarts=4, effort=0.001)
 # Rows per clause, whether rows look at the input, boxes.
 SHAPES = {
@@ -35,9 +31,7 @@ SHAPES = {
     "boxes": ((1, 2, 2, 1), True, 2),
 }
 WEAK = slopes(Ascent(8, Steps(0.2, 0.05)), Ascent(4, Steps(0.1, 0.05)))  # few steps: leaves are reached
-CUTS = cuts(Ascent(12, Steps(0.2, 0.02)), Ascent(6, Steps(0.1, 0.02)), (0.5,), Ascent(10, Steps(0.05, 0.02)))
-BIG_M = multipliers("big_m", BigM(Ascent(12, Steps(0.1, 0.01))), 12)
-TWO = (*WEAK.tiers, replace(slopes(Ascent(12, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02))).tiers[0], name="long"))
+TWO = (*WEAK.tiers, long(Ascent(12, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02))))
 POLICIES = {
     "intercept": Policy(WEAK, batch=256, fill=64),
     "babsr": Policy(WEAK, BaBSR(), batch=4, fill=1),

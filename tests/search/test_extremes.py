@@ -6,7 +6,7 @@ import itertools
 from fractions import Fraction
 
 import pytest
-from extremes import Extreme, random_extreme
+from extremes import KNOWN, Extreme, random_extreme
 from falsify import instances
 from search.cases import ignore
 
@@ -59,16 +59,6 @@ def test_nothing_is_proved_that_does_not_hold(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1000, 3000))
 def test_nothing_is_proved_that_does_not_hold_on_many(seed: int) -> None:
     judge(random_extreme(seed, 308.0 if seed % 2 else 110.0), (0.0, 1e-12, 1e-6))
-
-
-KNOWN = {
-    "chord": Extreme((([[1.5e308]], [0.0]), ([[1e-308]], [0.0])), -1.0, 1.0),
-    "underflow": Extreme((([[1e300]], [0.0]), ([[1e-200]], [0.0]), ([[1e-200]], [0.0])), 1.0, 2.0),
-    "vanishing": Extreme((([[1e-200]], [0.0]), ([[1e-200]], [0.0]), ([[1e118]], [0.0]), ([[1.0]], [0.0])), 1.0, 2.0),
-    "vanishing twice": Extreme((([[1e-300]], [0.0]), ([[1e-24]], [0.0]), ([[1e200]], [0.0]), ([[1e124]], [0.0])), 1, 2),
-    "bias": Extreme((([[1.0]], [1e-320]), ([[1e160]], [0.0]), ([[1e160]], [0.0])), -1.0, 0.0),
-    "overflow and back": Extreme((([[1e200], [1e200]], [0.0, 0.0]), ([[1e200, -1e200]], [1.0])), 0.5, 1.0),
-}
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from search.cases import EACH, Named, domains
 
-from verifier.search.domains import Domains
 from verifier.search.frontier import Frontier
-from verifier.shapes import Float, Tensor
 
 BOUNDS = st.one_of(st.floats(-4, 0, width=32), st.sampled_from([-math.inf, math.nan, math.inf, 0.0]))
 PUSH = st.lists(st.tuples(BOUNDS, st.integers(0, 2)), max_size=400)
 ACTIONS = st.lists(st.one_of(PUSH, st.integers(1, 300)), min_size=1, max_size=8)
-
-
-@dataclass(frozen=True, eq=False)
-class Named(Domains):
-    """Domains whose fields all say which one they are."""
-
-    name: Float[Tensor, "D 4"]
-
-
-def domains(
-    lower: list[float], first: int = 0, depths: list[int] | None = None, tiers: list[int] | None = None
-) -> Named:
-    number = torch.arange(first, first + len(lower))
-    depth = torch.tensor(depths or [0] * len(lower), dtype=torch.long)
-    tier = torch.tensor(tiers or [0] * len(lower), dtype=torch.int8)
-    name = (number % 1000).half()[:, None].repeat(1, 4)
-    return Named(number, number % 7, torch.tensor(lower), depth, tier, name)
-
-
-EACH = domains([0.0]).bytes_each
 
 
 def worse(a: float, b: float) -> bool:

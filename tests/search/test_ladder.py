@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 import torch
 from falsify import instances
-from search.cases import STILL, decide, nobody, random_case, root_of
-from search.signs.test_space import UNIT, hard, wedge
-from search.test_journal import Heard, tree
+from search.cases import STILL, UNIT, decide, hard, long, nobody, random_case, root_of, wedge
+from search.events import Kept, tree
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.search import rungs as tiers_by_name
 from verifier.search.domains import Outcome
+from verifier.search.journal import Journal
 from verifier.search.ladder import Ladder, Schedule
-from verifier.search.loop import Limits, search
+from verifier.search.loop import BranchAndBound, Limits, run
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.stratify import SLOWEST
-from verifier.search.tiers import Climbed, Climber, Kept, Tier
+from verifier.search.tiers import Climbed, Climber, Tier
 
 PLAIN = tiers_by_name.slopes(STILL, STILL)
 
@@ -96,7 +96,7 @@ class RungClimber(Climber):
         self.starts.append(start.tolist())
         return torch.zeros(len(batch))
 
-    def adopt(self, batch: Batch, variables: torch.Tensor, other: Climber, kept: Kept | None = None) -> torch.Tensor:
+    def adopt(self, batch: Batch, variables: torch.Tensor, other: Climber, kept: Any = None) -> torch.Tensor:
         self.adopted.append((variables.tolist(), batch.clause.tolist(), other.name))
         return torch.full((len(batch), self.rung.width), self.rung.mark)
 
@@ -260,16 +260,14 @@ def test_a_tier_above_is_never_called_cheaper(monkeypatch: pytest.MonkeyPatch) -
 # ---------------------------------------------------------------- in a search
 
 
-LONG = replace(tiers_by_name.slopes(Ascent(40, Steps(0.2, 0.02)), Ascent(20, Steps(0.1, 0.02))), name="long")
-"""The same bounds after more steps."""
-
-TWO = PLAIN, LONG
+TWO = PLAIN, long(Ascent(40, Steps(0.2, 0.02)), Ascent(20, Steps(0.1, 0.02)))
 
 
-def stratified(root: Root, ratios: tuple[float, ...] | None) -> tuple[Outcome, Heard]:
-    heard, until = Heard(), Until()
+def stratified(root: Root, ratios: tuple[float, ...] | None) -> tuple[Outcome, Kept]:
+    kept, until = Kept(), Until()
     policy = Policy(Ladder(TWO, ratios), batch=16, fill=8)
-    return search(SignSpace(root, policy, until, nobody, heard), Limits(), until), heard
+    space = SignSpace(root, policy, until, nobody, Journal([kept]))
+    return run(BranchAndBound(space, Limits()), until), kept
 
 
 @pytest.mark.usefixtures("unchecked")

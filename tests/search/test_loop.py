@@ -3,50 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from falsify import instances
-from search.cases import Late
-from search.test_frontier import EACH, Named, domains
+from search.cases import EACH, Late, Named, domains, some_witness
 
 from verifier.bounding.core.base import Until
-from verifier.clock import Clock
+from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.domains import Counts, Outcome, Progress, Space, Step
-from verifier.search.loop import Limits, advance, hunt, search
-from verifier.search.offers import Offers
+from verifier.search.domains import Outcome, Progress
+from verifier.search.journal import Bounded, Journal, Solved
+from verifier.search.loop import BranchAndBound, Limits
+from verifier.search.loop import run as drive
+from verifier.search.space import Leaves, Remaining, Space
 
 INF = float("inf")
 
 
 @pytest.fixture
 def witness() -> Counterexample:
-    """A real one: there are no others."""
-    rows = [(0, [instances.row({0: 1}, 1)])]
-    problem = instances.problem(instances.identity(1), instances.boxes([[0]], [[1]]), rows)
-    found = Offers(None, instances.target(problem), Clock.begin())(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))
-    assert found is not None
-    return found
+    return some_witness()
 
 
-class Script(Space[Named]):
-    """Gives one prepared step after the other and remembers whom it was asked to split."""
+@dataclass(frozen=True, eq=False)
+class Prepared(Remaining):
+    """One prepared step: what is open after it, what its leaves found, and a counterexample of its points."""
 
-    def __init__(self, *steps: Step[Named], parents: int = 2) -> None:
+    open: Named
+    leaves: Leaves
+    witness: Counterexample | None
+
+
+class Script(Space[Named, Prepared, Prepared, Prepared]):
+    """Gives one prepared step after the other, of four domains and a leaf each, and remembers whom it split."""
+
+    def __init__(self, *steps: Prepared, parents: int = 2) -> None:
         self.steps, self.asked, self._parents = iter(steps), list[list[int]](), parents
+        self.journal, self.bounding = Journal(), Stopwatch()
+
+    @property
+    def roots(self) -> int:
+        return 5
 
     @property
     def parents(self) -> int:
         return self._parents
 
-    def begin(self) -> Step[Named]:
+    def whole(self) -> Prepared:
         return next(self.steps)
 
-    def expand(self, parents: Named) -> Step[Named]:
+    def split(self, parents: Named) -> Prepared:
         self.asked.append(sorted(parents.number.tolist()))
         return next(self.steps)  # StopIteration: the loop went on too long
+
+    def bound(self, children: Prepared) -> Prepared:
+        self.journal.hear(Bounded(torch.arange(5), torch.zeros(5), "some"))
+        self.journal.hear(Solved(0, "some"))
+        return children
+
+    def certify(self, bounded: Prepared) -> Prepared:
+        return bounded
+
+    def attack(self, left: Prepared) -> Counterexample | None:
+        return left.witness
+
+    def leaves(self, left: Prepared) -> Leaves:
+        assert left.witness is None, "there is no need for them"
+        return left.leaves
+
+    def open(self, left: Prepared, leaves: Leaves) -> Named:
+        return left.open
+
+    def covering(self, domains: Named) -> torch.Tensor:
+        raise AssertionError("nothing moves")
 
 
 def step(
@@ -55,13 +86,16 @@ def step(
     witness: Counterexample | None = None,
     doubt: Reason | None = None,
     undecided: float = INF,
-) -> Step[Named]:
-    return Step(domains(lower, first), Counts({"some": 4}, leaves=1, batches=1), witness, doubt, undecided)
+    depths: list[int] | None = None,
+) -> Prepared:
+    return Prepared(
+        torch.arange(5), 0, domains(lower, first, depths), Leaves(doubt=doubt, undecided=undecided), witness
+    )
 
 
 def run(space: Script, limits: Limits | None = None, until: Until | None = None) -> tuple[Outcome, list[Progress]]:
     heard: list[Progress] = []
-    return search(space, limits or Limits(), until or Until(), heard.append), heard
+    return drive(BranchAndBound(space, limits or Limits()), until or Until(), heard.append), heard
 
 
 def test_the_worst_are_split_until_nothing_is_open() -> None:
@@ -87,7 +121,7 @@ def test_a_space_that_is_closed_at_once() -> None:
 def test_a_witness_ends_everything_and_outweighs_all_else(early: bool, witness: Counterexample) -> None:
     found = step([-1.0], 1, witness=witness, doubt=Reason.TIMEOUT, undecided=-2.0)
     space = Script(found) if early else Script(step([-1.0]), found)
-    outcome, heard = run(space, Limits(max_batches=2), Until(Late(0 if early else 1)))
+    outcome, heard = run(space, Limits(max_batches=2), Until(Late(1 if early else 2)))
     assert outcome.witness is witness
     assert outcome.reason is None
     assert len(heard) == (1 if early else 2)
@@ -110,20 +144,25 @@ def test_a_lack_of_time_in_a_leaf_outweighs_doubt() -> None:
     assert (outcome.reason, outcome.progress.lower) == (Reason.TIMEOUT, -0.5)
 
 
-def endless() -> Iterator[Step[Named]]:
+def endless() -> Iterator[Prepared]:
     for k in range(10**6):
         yield step([-1.0 / (k + 1)], first=k)
 
 
 def test_a_deadline_is_looked_at_in_every_round() -> None:
-    for looks in range(5):
+    for looks in range(1, 5):
         outcome, heard = run(Script(*(step([-1.0], k) for k in range(9))), until=Until(Late(looks)))
-        assert (outcome.reason, len(heard)) == (Reason.TIMEOUT, looks + 1)
+        assert (outcome.reason, len(heard)) == (Reason.TIMEOUT, looks)
         assert (outcome.progress.open, outcome.progress.lower) == (1, -1.0)
 
 
+def test_without_any_time_nothing_is_known() -> None:
+    outcome, heard = run(Script(), until=Until(Late(0)))
+    assert (outcome, heard) == (Outcome(None, Reason.TIMEOUT, Progress(lower=-INF)), [])
+
+
 def test_all_is_closed_though_time_is_up() -> None:
-    assert run(Script(step([-1.0]), step([])), until=Until(Late(1)))[0].reason is None
+    assert run(Script(step([-1.0]), step([])), until=Until(Late(2)))[0].reason is None
 
 
 @pytest.mark.parametrize(
@@ -151,11 +190,16 @@ def test_what_ends_with_the_last_batch_is_no_limit() -> None:
     assert run(Script(step([-1.0]), step([])), Limits(max_batches=2, max_domains=10))[0].reason is None
 
 
+def timeless(progress: Progress) -> Progress:
+    """The same without the seconds."""
+    return replace(progress, counts=replace(progress.counts, seconds=0.0))
+
+
 @pytest.mark.parametrize("looks", [1, 2, 3])
 def test_a_search_can_be_left_and_taken_up_again(looks: int) -> None:
     """In slices of so many batches it makes the same steps, and none of them twice."""
 
-    def steps() -> list[Step[Named]]:
+    def steps() -> list[Prepared]:
         return [
             step([-3.0, -1.0]),
             *(step([-2.0 / k], first=k) for k in range(2, 7)),
@@ -164,19 +208,20 @@ def test_a_search_can_be_left_and_taken_up_again(looks: int) -> None:
 
     whole, parts = Script(*steps(), parents=1), Script(*steps(), parents=1)
     expected, at_once = run(whole)
-    running, heard, ends = hunt(parts, Limits()), list[Progress](), list[Outcome | None]()
-    while not ends or ends[-1] is None:
-        progress, outcome = advance(running, Until(Late(looks - 1)), heard.append)
-        ends.append(outcome)
-        assert progress == heard[-1]
+    search, heard, ends = BranchAndBound(parts, Limits()), list[Progress](), list[Outcome]()
+    while search.outcome is None:
+        ends.append(drive(search, Until(Late(looks)), heard.append))
+        assert ends[-1].progress == heard[-1] == search.progress
     assert len(ends) > 1
-    assert ends[-1] == expected
-    assert (heard, parts.asked) == (at_once, whole.asked)
+    assert all(end.reason is Reason.TIMEOUT for end in ends[:-1])
+    assert timeless(ends[-1].progress) == timeless(expected.progress)
+    assert [timeless(p) for p in heard] == [timeless(p) for p in at_once]
+    assert parts.asked == whole.asked
 
 
 def test_beyond_its_memory_the_loop_dives() -> None:
-    def steps() -> tuple[Step[Named], ...]:
-        deep = Step(domains([-0.1, -0.2], 3, depths=[5, 6]), Counts(batches=1))
+    def steps() -> tuple[Prepared, ...]:
+        deep = step([-0.1, -0.2], 3, depths=[5, 6])
         return step([-1.0, -3.0, -2.0]), deep, *(step([], 9) for _ in range(4))
 
     best_first, diving = Script(*steps(), parents=1), Script(*steps(), parents=1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from falsify import instances
+from search.cases import Hours
 
 from verifier.clock import Clock
 from verifier.falsify.base import Falsifier
@@ -15,16 +16,6 @@ from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.search import offers
 from verifier.search.offers import LATER, SECONDS, SHARE, Offers
-
-
-class Hours:
-    """A clock that stands still unless somebody works."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @dataclass(frozen=True)

@@ -5,30 +5,28 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from falsify import instances
 from forks import PATIENCE, alive, notebook, watched
-from search.cases import FAMILIES, Case, ignore, random_case, unbounded
-from search.signs.test_space import narrow
-from search.test_frontier import Named, domains
-from search.test_loop import witness
+from search.cases import FAMILIES, Case, Named, domains, ignore, narrow, random_case, some_witness, unbounded
 
 from verifier.bounding.core.base import Until
-from verifier.clock import Clock
+from verifier.clock import Clock, Stopwatch
 from verifier.processes import Send, forkable
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.space import InputOptions
-from verifier.search.domains import Counts, Outcome, Progress, Space, Step
-from verifier.search.loop import Hunt, Limits, advance, hunt
-from verifier.search.parallel import Cores, Crew
+from verifier.search.domains import Counts, Outcome, Progress
+from verifier.search.journal import Bounded, Journal, Note
+from verifier.search.loop import BranchAndBound, Limits, Search, run
+from verifier.search.parallel import Cores, ForkedParts, SharedSearch, StepReport
 from verifier.search.problem import ProblemSearch, Splitting
-
-__all__ = ["witness"]
+from verifier.search.space import Leaves, Remaining, Space
 
 pytestmark = [
     pytest.mark.usefixtures("unchecked"),
@@ -36,6 +34,11 @@ pytestmark = [
 ]
 
 INF = float("inf")
+
+
+@pytest.fixture
+def witness() -> Counterexample:
+    return some_witness()
 
 
 # ---------------------------------------------------------------- cores
@@ -47,11 +50,10 @@ def test_all_cores_but_one_are_idle_at_first(count: int) -> None:
     assert [cores.take() for _ in range(count + 2)] == [True] * (count - 1) + [False] * 3
     cores.give()
     assert (cores.take(), cores.take()) == (True, False)
-    cores.close()
 
 
 def test_every_core_is_taken_by_one_process_only() -> None:
-    cores, crew = Cores(9), Crew(None)
+    cores = Cores(9)
 
     def greedy(send: Send) -> Outcome:
         taken = 0
@@ -59,95 +61,109 @@ def test_every_core_is_taken_by_one_process_only() -> None:
             taken += 1
         return Outcome(None, None, Progress(Counts({"taken": taken})))
 
-    with watched(), crew:
+    with watched(), closing(parts()) as forks:
         for _ in range(3):
-            crew.send_out(greedy)
-        assert heard(crew).counts.tiers == {"taken": 8}
+            forks.start(greedy, Progress())
+        assert heard(forks).counts.tiers == {"taken": 8}
     assert not cores.take()
-    cores.close()
 
 
-# ---------------------------------------------------------------- crews
+def test_the_files_of_cores_are_closed_with_them() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    cores = Cores(3)
+    assert len(os.listdir("/proc/self/fd")) == before + 2
+    del cores
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
-def heard(crew: Crew) -> Progress:
+# ---------------------------------------------------------------- parts that forks search
+
+
+def parts(cores: Cores | None = None, keep: Callable[[Sequence[Note]], None] = lambda notes: None) -> ForkedParts:
+    return ForkedParts(cores or Cores(2), keep)
+
+
+def heard(forks: ForkedParts) -> Progress:
     """What the forks have found when all of them are done."""
     end = time.monotonic() + PATIENCE
-    while crew.busy and time.monotonic() < end:
-        crew.rest()
-        crew.listen()
-    assert not crew.busy
-    return crew.beside(Progress())
+    while forks.busy and time.monotonic() < end:
+        forks.rest()
+        forks.listen()
+    assert not forks.busy
+    return forks.beside(Progress())
 
 
 @pytest.mark.parametrize("ends", [1, 2])
-def test_a_crew_that_rests_gives_its_core_back_once(ends: int) -> None:
+def test_a_process_that_rests_gives_its_core_back_once(ends: int) -> None:
     cores = Cores(2)
-    crew = Crew(cores)
-    assert (crew.idle_core(), crew.idle_core()) == (True, False)
-    for _ in range(ends):
-        crew.rest()
-    for _ in range(ends):
-        crew.done()
+    forks = parts(cores)
     assert (cores.take(), cores.take()) == (True, False)
-    cores.close()
+    for _ in range(ends):
+        forks.rest()
+    for _ in range(ends):
+        forks.leave()
+    assert (cores.take(), cores.take()) == (True, False)
 
 
-def test_without_cores_nobody_is_sent_out() -> None:
-    crew = Crew(None)
-    assert not crew.idle_core()
-    crew.rest()
-    crew.done()
-    assert not crew.busy
-
-
-def test_progress_counts_as_it_comes_and_the_outcome_at_last() -> None:
+def test_progress_and_notes_come_together_and_the_outcome_at_last() -> None:
     go = os.pipe()
+    notes: list[Note] = []
 
-    def labour(send: Send) -> Outcome:
-        send(Progress(Counts({"a": 1}), 5, 5, -3.0, 0.5))
-        send(Progress(Counts({"a": 2}), 4, 5, -2.0, 0.25))
+    def work(send: Send) -> Outcome:
+        send(StepReport(Progress(Counts(), 5, 5, -3.0, 0.5), [(0, 0, "one")]))
+        send(StepReport(Progress(Counts(), 4, 5, -2.0, 0.25), [(0, 0, "two"), (1, 0, "three")]))
         os.read(go[0], 1)
-        return Outcome(None, None, Progress(Counts({"a": 7}, leaves=1), 0, 6))
+        return Outcome(None, None, Progress(Counts(), 0, 6))
 
     own = Progress(Counts({"b": 1}), 1, 2, -1.0, 0.125)
-    with watched(), Crew(None) as crew:
-        crew.send_out(labour)
-        while crew.beside(own).domains < 3:
-            crew.rest()
-            crew.listen()
-        assert crew.beside(own) == Progress(Counts({"b": 1, "a": 2}), 5, 7, -2.0, 0.375)
+    with watched(), closing(parts(keep=notes.extend)) as forks:
+        forks.start(work, Progress(Counts(), 6, 6, -4.0, 0.75))
+        assert forks.beside(own) == Progress(Counts({"b": 1}), 7, 8, -4.0, 0.875)
+        while len(notes) < 3:
+            forks.rest()
+            forks.listen()
+        assert forks.beside(own) == Progress(Counts({"b": 1}), 5, 7, -2.0, 0.375)
         os.write(go[1], b"x")
-        heard(crew)
-        assert crew.beside(own) == Progress(Counts({"b": 1, "a": 7}, leaves=1), 1, 8, -1.0, 0.125)
+        heard(forks)
+        assert forks.beside(own) == Progress(Counts({"b": 1}), 1, 8, -1.0, 0.125)
+    assert [note for _, _, note in notes] == ["one", "two", "three"]
     for end in go:
         os.close(end)
 
 
 def test_the_doubts_of_all_forks_are_weighed(witness: Counterexample) -> None:
-    with watched(), Crew(None) as crew:
-        assert (crew.doubt, crew.witness) == (None, None)
+    with watched(), closing(parts()) as forks:
+        assert (forks.doubt, forks.witness) == (None, None)
         for reason in (None, Reason.TIMEOUT, Reason.NUMERICS, None):
-            crew.send_out(lambda send, reason=reason: Outcome(None, reason, Progress()))
-        crew.send_out(lambda send: Outcome(witness, None, Progress()))
-        heard(crew)
-        assert crew.doubt is Reason.TIMEOUT
-        assert crew.witness is not None
-        assert crew.witness.x.tolist() == witness.x.tolist()
+            forks.start(lambda send, reason=reason: Outcome(None, reason, Progress()), Progress())
+        forks.start(lambda send: Outcome(witness, None, Progress()), Progress())
+        heard(forks)
+        assert forks.doubt is Reason.TIMEOUT
+        assert forks.witness is not None
+        assert forks.witness.x.tolist() == witness.x.tolist()
 
 
-def test_leaving_a_crew_ends_its_forks() -> None:
-    with watched() as forks:
-        with Crew(None) as crew:
+def test_closing_ends_forks() -> None:
+    with watched() as seen:
+        with closing(parts()) as forks:
             for _ in range(2):
-                crew.send_out(lambda send: time.sleep(10 * PATIENCE))
-            assert all(alive(child) for child in forks.children)
-        assert not any(alive(child) for child in forks.children)
+                forks.start(lambda send: time.sleep(10 * PATIENCE), Progress())
+            assert all(alive(child) for child in seen.children)
+        assert not any(alive(child) for child in seen.children)
 
 
 # ---------------------------------------------------------------- a tree that all processes write down
 
-Twist = Callable[[list[int]], Step[Named] | None]
+
+@dataclass(frozen=True, eq=False)
+class Grown(Remaining):
+    """The children of one step, those of them that are open, and what else was found."""
+
+    open: Named
+    leaves: Leaves
+
+
+Twist = Callable[[list[int]], Grown | None]
 """Gives another step than usual for the children with these numbers."""
 
 
@@ -155,7 +171,7 @@ def usual(children: list[int]) -> None:
     """No twist."""
 
 
-class Binary(Space[Named]):
+class Binary(Space[Named, list[int], Grown, Grown]):
     """A complete binary tree: domain k has the children 2k and 2k + 1; those of the last level are closed.
 
     Every process writes down whom it has split.
@@ -163,36 +179,58 @@ class Binary(Space[Named]):
 
     def __init__(self, depth: int, twist: Twist = usual) -> None:
         self._depth, self._twist, self._book = depth, twist, notebook()
+        self.journal, self.bounding = Journal(), Stopwatch()
         self.home = os.getpid()
 
     def __del__(self) -> None:
         os.close(self._book)
 
     @property
+    def roots(self) -> int:
+        return 1
+
+    @property
     def parents(self) -> int:
         return 2
 
-    def begin(self) -> Step[Named]:
-        return self._step([1])
+    def whole(self) -> list[int]:
+        return [1]
 
-    def expand(self, parents: Named) -> Step[Named]:
+    def split(self, parents: Named) -> list[int]:
         for number in parents.number.tolist():
             os.write(self._book, f"{os.getpid()} {number}\n".encode())
         time.sleep(0.002)  # so that everybody gets a share
-        children = [2 * k + side for k in parents.number.tolist() for side in (0, 1)]
-        return self._twist(children) or self._step(children)
+        return [2 * k + side for k in parents.number.tolist() for side in (0, 1)]
 
-    def _step(self, numbers: list[int]) -> Step[Named]:
-        depth = numbers[0].bit_length() - 1
+    def bound(self, children: list[int]) -> Grown:
+        self.journal.hear(Bounded(torch.tensor(children), torch.zeros(len(children)), "binary"))
+        return (self._twist(children) if children != [1] else None) or self._step(children)
+
+    def _step(self, numbers: list[int]) -> Grown:
         left = [k for k in numbers if k.bit_length() <= self._depth]
         made = replace(
             domains([-1.0 / k for k in left], depths=[k.bit_length() - 1 for k in left] or None),
             number=torch.tensor(left, dtype=torch.long),
         )
-        return Step(made, Counts({"binary": len(numbers)}, batches=1, iterations=depth))
+        return Grown(torch.tensor(numbers), numbers[0].bit_length() - 1, made, Leaves())
+
+    def certify(self, bounded: Grown) -> Grown:
+        return bounded
+
+    def attack(self, left: Grown) -> None:
+        """Nothing is tried."""
+
+    def leaves(self, left: Grown) -> Leaves:
+        return left.leaves
+
+    def open(self, left: Grown, leaves: Leaves) -> Named:
+        return left.open
+
+    def covering(self, domains: Named) -> torch.Tensor:
+        raise AssertionError("nothing moves")
 
     @property
-    def split(self) -> list[tuple[int, int]]:
+    def history(self) -> list[tuple[int, int]]:
         """Processes and the domains that they have split."""
         lines = os.pread(self._book, 2**20, 0).decode().splitlines()
         return [(int(process), int(number)) for process, number in (line.split() for line in lines)]
@@ -206,13 +244,17 @@ class Binary(Space[Named]):
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single domain is worth a process."""
-    monkeypatch.setattr("verifier.search.loop.WORTHWHILE", 1)
+    monkeypatch.setattr("verifier.search.parallel.WORTHWHILE", 1)
 
 
-def finish(running: Hunt) -> tuple[Outcome, list[Progress]]:
+def shared(space: Binary, limits: Limits, cores: int) -> Search:
+    return SharedSearch(BranchAndBound(space, Limits()), limits, Cores(cores))
+
+
+def finish(search: Search) -> tuple[Outcome, list[Progress]]:
     heard: list[Progress] = []
-    _, outcome = advance(running, Until(Clock.begin(PATIENCE)), heard.append)
-    assert outcome is not None
+    outcome = run(search, Until(Clock.begin(PATIENCE)), heard.append)
+    assert outcome.reason is not Reason.TIMEOUT
     return outcome, heard
 
 
@@ -221,9 +263,9 @@ def finish(running: Hunt) -> tuple[Outcome, list[Progress]]:
 def test_every_domain_is_split_once_whoever_does_it(depth: int, cores: int) -> None:
     space = Binary(depth)
     with watched() as forks:
-        outcome, heard = finish(hunt(space, Limits(), cores))
+        outcome, heard = finish(shared(space, Limits(), cores))
     everyone = list(range(1, 2**depth))
-    assert sorted(number for _, number in space.split) == everyone
+    assert sorted(number for _, number in space.history) == everyone
     assert (outcome.witness, outcome.reason) == (None, None)
     assert outcome.progress.domains == 2 ** (depth + 1) - 1
     assert (outcome.progress.open, outcome.progress.lower, outcome.progress.left) == (0, INF, 0.0)
@@ -234,16 +276,16 @@ def test_every_domain_is_split_once_whoever_does_it(depth: int, cores: int) -> N
     if cores == 1 or depth == 1:
         assert not forks.pairs
     elif depth == 7:
-        assert len({process for process, _ in space.split}) >= 2
+        assert len({process for process, _ in space.history}) >= 2
         assert forks.children
 
 
 def test_few_domains_are_not_worth_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verifier.search.loop.WORTHWHILE", 8)
+    monkeypatch.setattr("verifier.search.parallel.WORTHWHILE", 8)
     with watched() as forks:
-        finish(hunt(Binary(4), Limits(), 3))  # never more than 8 wait
+        finish(shared(Binary(4), Limits(), 3))  # never more than 8 wait
         assert not forks.pairs
-        finish(hunt(Binary(7), Limits(), 3))
+        finish(shared(Binary(7), Limits(), 3))
         assert forks.pairs
 
 
@@ -251,13 +293,13 @@ def test_forks_fork_in_turn() -> None:
     """The first process closes its own part; the cores are then for the forks of its fork."""
     space = Binary(8, lambda children: None if space.abroad or children[0] < 4 else closed(children))
     with watched() as forks:
-        outcome, _ = finish(hunt(space, Limits(), 3))
+        outcome, _ = finish(shared(space, Limits(), 3))
         assert len(forks.children) == 1
         assert forks.grandchildren
     assert (outcome.witness, outcome.reason) == (None, None)
-    numbers = [number for _, number in space.split]
+    numbers = [number for _, number in space.history]
     assert len(numbers) == len(set(numbers))
-    assert len({process for process, _ in space.split}) >= 3
+    assert len({process for process, _ in space.history}) >= 3
 
 
 def closed(
@@ -265,25 +307,25 @@ def closed(
     witness: Counterexample | None = None,
     doubt: Reason | None = None,
     undecided: float = INF,
-) -> Step[Named]:
-    return Step(domains([]), Counts({"binary": len(children)}, batches=1), witness, doubt, undecided)
+) -> Grown:
+    return Grown(torch.tensor(children), 1, domains([]), Leaves(None, witness, doubt, undecided))
 
 
 def test_a_witness_that_only_a_fork_meets(witness: Counterexample) -> None:
     space = Binary(9, lambda children: closed(children, witness) if space.abroad else None)
     with watched() as forks:
-        outcome, _ = finish(hunt(space, Limits(), 2))
+        outcome, _ = finish(shared(space, Limits(), 2))
         assert len(forks.children) == 1  # there is but one fork, and it ends everything
     assert outcome.reason is None
     assert outcome.witness is not None
     assert outcome.witness.x.tolist() == witness.x.tolist()
-    assert len(space.split) < 2**9 - 1
+    assert len(space.history) < 2**9 - 1
 
 
 def test_the_doubt_of_a_fork_is_told_at_the_end() -> None:
     space = Binary(5, lambda c: closed(c, doubt=Reason.NUMERICS, undecided=-0.25) if space.abroad else None)
     with watched() as forks:
-        outcome, _ = finish(hunt(space, Limits(), 2))
+        outcome, _ = finish(shared(space, Limits(), 2))
     assert forks.pairs
     assert (outcome.witness, outcome.reason, outcome.progress.lower) == (None, Reason.NUMERICS, -0.25)
 
@@ -293,7 +335,7 @@ def test_limits_count_the_domains_of_all_processes() -> None:
     space = Binary(10**6, lambda children: None if space.abroad or children[0] < 4 else closed(children))
     for limits in (Limits(max_domains=100), Limits(max_batches=50)):
         with watched() as forks:
-            outcome, _ = finish(hunt(space, limits, 2))
+            outcome, _ = finish(shared(space, limits, 2))
         assert len(forks.children) == 1
         assert (outcome.witness, outcome.reason) == (None, Reason.LIMIT)
         assert limits.reached(outcome.progress.counts)
@@ -309,13 +351,13 @@ def test_a_fork_that_is_killed_is_a_lack_of_memory_and_never_closed() -> None:
     space = Binary(6, twist)
     with watched() as forks:
         with pytest.raises(MemoryError):
-            finish(hunt(space, Limits(), 3))
+            finish(shared(space, Limits(), 3))
         assert forks.children
         assert not any(alive(child) for child in forks.children)
 
 
 def test_the_fork_of_a_fork_that_is_killed() -> None:
-    def twist(children: list[int]) -> Step[Named] | None:
+    def twist(children: list[int]) -> Grown | None:
         if space.abroad and os.getppid() != space.home:
             os.kill(os.getpid(), signal.SIGKILL)
         return None if space.abroad or children[0] < 4 else closed(children)
@@ -323,7 +365,7 @@ def test_the_fork_of_a_fork_that_is_killed() -> None:
     space = Binary(8, twist)
     with watched() as forks:
         with pytest.raises(MemoryError):
-            finish(hunt(space, Limits(), 3))
+            finish(shared(space, Limits(), 3))
         assert forks.grandchildren
 
 
@@ -334,17 +376,17 @@ def test_an_error_in_a_fork_is_raised() -> None:
 
     space = Binary(6, twist)
     with watched(), pytest.raises(ZeroDivisionError, match="abroad"):
-        finish(hunt(space, Limits(), 2))
+        finish(shared(space, Limits(), 2))
 
 
 def test_a_search_that_is_left_ends_its_forks() -> None:
     """All of them, and those that they have forked."""
     space = Binary(10**6, lambda children: None if space.abroad or children[0] < 4 else closed(children))
     with watched() as forks:
-        running = hunt(space, Limits(), 3)
+        search = shared(space, Limits(), 3)
         while not forks.grandchildren:
-            next(running)
-        running.close()
+            search.step()
+        search.close()
         assert not any(alive(child) for child in forks.children)
     assert forks.children
 
@@ -353,12 +395,8 @@ def test_a_search_that_rests_still_looks_around() -> None:
     """So that whoever runs it can keep its deadline while the forks are at work."""
     space = Binary(6, lambda children: closed(children) if not space.abroad and children[0] >= 4 else asleep(space))
     with watched():
-        running = hunt(space, Limits(), 2)
-        began = time.monotonic()
-        progress, outcome = advance(running, Until(Clock.begin(1.0)), ignore)
-        assert (outcome, progress.open) == (None, 1)
-        assert time.monotonic() - began < PATIENCE  # the forks sleep for longer
-        running.close()
+        outcome = run(shared(space, Limits(), 2), Until(Clock.begin(1.0)))  # the forks sleep for longer
+        assert (outcome.reason, outcome.progress.open) == (Reason.TIMEOUT, 1)
 
 
 def asleep(space: Binary) -> None:

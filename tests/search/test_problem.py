@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 import torch
 from falsify import instances
-from search.cases import decide, grow, ignore, random_case, root_of, unbounded
-from search.signs.test_space import narrow, wedge
+from search.cases import decide, grow, ignore, narrow, random_case, root_of, unbounded, wedge
 
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until

@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
+from search.cases import Hours
 
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.result.verdict import Reason
 from verifier.search import race as module
 from verifier.search.domains import Counts, Outcome, Progress
-from verifier.search.loop import Hunt
-from verifier.search.race import beside, race
-
-
-@dataclass
-class Hours:
-    """Stands for the module `time`: only what the searches say takes any."""
-
-    now: float = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def perf_counter(self) -> float:
-        return self.now
-
+from verifier.search.loop import Report, Search, run
+from verifier.search.race import Race, beside
 
 HOURS = Hours()
 
 
+class Steady(Search):
+    """A search of so many steps (None: without end) that take a millisecond each."""
+
+    def __init__(self, steps: int | None, reason: Reason | None, left: float, lower: float) -> None:
+        self._steps, self._reason, self._left, self._lower = steps, reason, left, lower
+        self._done = 0
+        self.closed = False
+        self.progress, self.outcome = Progress(), None
+
+    def step(self) -> None:
+        assert self.outcome is None
+        HOURS.now += 0.001
+        self._done += 1
+        self.progress = Progress(Counts({"some": self._done}), 1, 1, self._lower, self._left**self._done)
+        if self._done == self._steps:
+            self.progress = Progress(Counts({"some": self._done}), 0, 1, float("inf"))
+            self.outcome = Outcome(None, self._reason, self.progress)
+
+    def close(self) -> None:
+        self.closed = True
+
+
 def runner(
-    batches: int | None, reason: Reason | None = None, left: float = 0.5, lower: float = -1.0
-) -> Callable[[], Hunt]:
-    """A search of so many batches (None: without end) that take a millisecond each."""
+    steps: int | None, reason: Reason | None = None, left: float = 0.5, lower: float = -1.0
+) -> Callable[[], Search]:
+    return lambda: Steady(steps, reason, left, lower)
 
-    def hunt() -> Hunt:
-        done = 0
-        while batches is None or done < batches:
-            HOURS.now += 0.001
-            done += 1
-            yield Progress(Counts({"some": done}), 1, 1, lower, left**done)
-        return Outcome(None, reason, Progress(Counts({"some": done}), 0, 1, float("inf")))
 
-    return hunt
+def race(makers: list[Callable[[], Search]], until: Until, report: Report) -> Outcome:
+    return run(Race(makers), until, report)
 
 
 def ignore(progress: Progress) -> None:
@@ -103,3 +105,11 @@ def test_several_searches_know_the_best_bound_and_count_all_work() -> None:
     one, other = Progress(Counts({"a": 2}), 3, 5, -2.0, 0.5), Progress(Counts({"b": 4}), 1, 7, -1.0, 0.1)
     both = beside(one, [other])
     assert (both.counts.tiers, both.open, both.max_open, both.lower) == ({"a": 2, "b": 4}, 3, 7, -1.0)
+
+
+def test_leaving_a_race_closes_all_that_began() -> None:
+    searches = [Steady(None, None, 0.5, -1.0) for _ in range(3)]
+    race(
+        [lambda: searches[0], lambda: searches[1], lambda: pytest.fail("too early")], Until(Clock.begin(0.035)), ignore
+    )
+    assert [search.closed for search in searches] == [True, True, False]

@@ -4,43 +4,64 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 from falsify import instances
 from forks import watched
 from networks import points
-from search.cases import Case, Late, ignore, inside, nobody, random_case, signs_at, slopes, unbounded
-from search.signs.test_space import UNIT, narrow, wedge
-from search.test_exhaustive import BIG_M, CUTS, GAP
-from search.test_offers import Hours
+from search.cases import (
+    BIG_M,
+    CUTS,
+    GAP,
+    UNIT,
+    Case,
+    Hours,
+    Late,
+    begun,
+    expanded,
+    ignore,
+    inside,
+    narrow,
+    nobody,
+    random_case,
+    signs_at,
+    slopes,
+    unbounded,
+    wedge,
+)
+from search.events import Kept
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
-from verifier.bounding.hidden import Intermediate, Known, RootBounds, Sharpened
+from verifier.bounding.hidden import Known, RootBounds, Sharpened
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.solver import Certified
 from verifier.clock import Clock
 from verifier.network.network import Network
-from verifier.processes import Answer, forkable
+from verifier.processes import Forked, forkable
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search import sharpen
 from verifier.search.domains import Outcome, Progress
+from verifier.search.journal import Journal, Superseded
 from verifier.search.ladder import Ladder
-from verifier.search.loop import Limits, Part
+from verifier.search.loop import BranchAndBound, Limits
 from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.sharpen import SOON, Sharpener, Sharpening
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignDomains, SignSpace
 from verifier.search.signs.tighten import AfterSplit
+from verifier.search.space import Space
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-LOOSE = RootBounds(Intermediate.INTERVAL)
+LOOSE = RootBounds(None)
 SHARP = Certified(AlphaCrown(Ascent(10, Steps(0.1, 0.02))))
 PLAIN = narrow(8)
 CUT = replace(PLAIN, ladder=Ladder((CUTS,)))
@@ -79,7 +100,7 @@ def problem() -> Problem:
 
 
 def sharpener(problem: Problem, options: Sharpening, cores: int = 1, until: Until | None = None) -> Sharpener:
-    return Sharpener(options, problem.network, regions_of(problem), (until or Until(), cores))
+    return Sharpener(options, problem.network, regions_of(problem), until or Until(), cores)
 
 
 def moments(made: Sharpener, hours: Hours, left: Callable[[float], float]) -> list[float]:
@@ -93,16 +114,16 @@ def moments(made: Sharpener, hours: Hours, left: Callable[[float], float]) -> li
 
 
 def test_a_single_core_begins_after_some_time(problem: Problem, hours: Hours) -> None:
-    with sharpener(problem, Sharpening(Linear(), after=4.0)) as made:
+    with closing(sharpener(problem, Sharpening(Linear(), after=4.0))) as made:
         assert moments(made, hours, lambda seconds: 1.0)[0] == 4.0
 
 
 def test_where_little_is_left_only_after_twice_the_time(problem: Problem, hours: Hours) -> None:
-    with sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1)) as made:
+    with closing(sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1))) as made:
         assert moments(made, hours, lambda seconds: 0.05)[0] == 8.0
-    with sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1)) as made:
+    with closing(sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1))) as made:
         assert moments(made, hours, lambda seconds: 0.05 if seconds < 6 else 1.0)[0] == 8.0  # not asked in between
-    with sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1)) as made:
+    with closing(sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1))) as made:
         assert moments(made, hours, lambda seconds: 0.1)[0] == 4.0
 
 
@@ -119,7 +140,7 @@ def test_the_time_that_it_may_take(
     problem: Problem, options: Sharpening, timeout: float | None, expected: float
 ) -> None:
     still = Still([])
-    with sharpener(problem, replace(options, bounder=still), until=Until(Clock.begin(timeout))) as made:
+    with closing(sharpener(problem, replace(options, bounder=still), until=Until(Clock.begin(timeout)))) as made:
         found = made.regions()
     assert still.allowed
     assert all(0.8 * expected < allowed <= expected for allowed in still.allowed)
@@ -133,7 +154,8 @@ def test_the_time_that_it_may_take(
 def test_a_second_core_does_it_beside_the_search(problem: Problem, hours: Hours) -> None:
     """It begins soon, is asked for when it is done, and gives what one core gives."""
     until = Until(Clock.begin(1000))
-    with watched() as forks, sharpener(problem, Sharpening(SHARP), 2, until) as made:
+    with watched() as forks, closing(sharpener(problem, Sharpening(SHARP), 2, until)) as made:
+        assert not made.ready(Progress(left=1.0))
         hours.now += 0.9 * SOON
         assert not made.ready(Progress(left=1.0))
         assert not forks.pairs
@@ -142,7 +164,7 @@ def test_a_second_core_does_it_beside_the_search(problem: Problem, hours: Hours)
             pass
         assert len(forks.pairs) == 1
         beside = made.regions()
-    with sharpener(problem, Sharpening(SHARP)) as alone:
+    with closing(sharpener(problem, Sharpening(SHARP))) as alone:
         for one, other in zip(beside, alone.regions(), strict=True):
             assert all(torch.equal(a, b) for a, b in zip(one.l_hat + one.u_hat, other.l_hat + other.u_hat, strict=True))
 
@@ -161,9 +183,10 @@ def test_a_second_core_may_take_twice_the_share(
 
         def end(self) -> None: ...
 
-    monkeypatch.setattr(sharpen, "Answer", AtOnce)
+    monkeypatch.setattr(sharpen, "Forked", AtOnce)
     still = Still([])
-    with sharpener(problem, Sharpening(still, share=0.25), 2, Until(Clock.begin(100))) as made:
+    with closing(sharpener(problem, Sharpening(still, share=0.25), 2, Until(Clock.begin(100)))) as made:
+        assert not made.ready(Progress())
         hours.now += SOON
         assert made.ready(Progress())
     assert all(40 < allowed <= 50 for allowed in still.allowed)
@@ -172,7 +195,7 @@ def test_a_second_core_may_take_twice_the_share(
 
 @pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 def test_a_search_that_ends_first_ends_the_second_core(problem: Problem) -> None:
-    with watched() as forks, sharpener(problem, Sharpening(SHARP, after=0.0), cores=2) as made:
+    with watched() as forks, closing(sharpener(problem, Sharpening(SHARP, after=0.0), cores=2)) as made:
         made.ready(Progress())
         assert len(forks.pairs) == 1  # `watched` sees that it is gone
 
@@ -183,7 +206,7 @@ def test_a_deadline_in_the_middle_leaves_valid_bounds_that_are_nowhere_looser(pr
         def within(self, seconds: float) -> Late:
             return self
 
-    with sharpener(problem, Sharpening(SHARP), until=Until(Short(looks))) as made:
+    with closing(sharpener(problem, Sharpening(SHARP), until=Until(Short(looks)))) as made:
         found = made.regions()
     for box, (mine, known) in enumerate(zip(found, regions_of(problem), strict=True)):
         x = points(problem.lower[box], problem.upper[box], 200, box)
@@ -229,17 +252,6 @@ def sharper(problem: Problem, regions: Sequence[Region], bounder: Bounder = SHAR
     return [Sharpened(Known(r), bounder).region(problem.network, r.lower, r.upper, Until()) for r in regions]
 
 
-def grown(space: SignSpace, batches: int) -> SignDomains:
-    """What is open after so many batches."""
-    part = Part.whole(space, 2**30)
-    for _ in range(batches):
-        if part.open:
-            part.expand()
-    waiting = part._frontier.all()
-    assert waiting is not None
-    return waiting
-
-
 @dataclass(frozen=True, eq=False)
 class Move:
     """A search with loose bounds, and what one with sharper bounds makes of its open domains."""
@@ -260,10 +272,10 @@ def moved(problem: Problem, policies: tuple[Policy, Policy], batches: int, patie
     """A patient space takes over all domains, whatever its own first bounds are."""
     loose = regions_of(problem)
     before = space_over(problem, loose, policies[0])
-    waiting = grown(before, batches)
+    waiting = begun(before, batches + 1)
     after = space_over(problem, sharper(problem, loose), policies[1])
-    begun = after.begin().open
-    return Move(before, waiting, after, begun, after.adopted(waiting, hopeless(begun) if patient else begun, before))
+    first = begun(after)
+    return Move(before, waiting, after, first, after.adopt(waiting, hopeless(first) if patient else first, before))
 
 
 def hopeless(begun: SignDomains) -> SignDomains:
@@ -343,10 +355,10 @@ def test_clauses_whose_new_bound_is_better_begin_anew(which: Which) -> None:
 def test_a_bound_that_is_no_number_is_the_worst() -> None:
     move = moved(unsafe(CASES[0]), (PLAIN, PLAIN), 8)
     nothing = torch.full_like(move.waiting.lower, torch.nan)
-    adopted = move.after.adopted(replace(move.waiting, lower=nothing), move.begun, move.before)
+    adopted = move.after.adopt(replace(move.waiting, lower=nothing), move.begun, move.before)
     assert sorted(adopted.number.tolist()) == sorted(move.begun.number.tolist())
     unknown = replace(move.begun, lower=torch.full_like(move.begun.lower, torch.nan))
-    assert move.after.adopted(move.waiting, unknown, move.before).number.tolist() == move.adopted.number.tolist()
+    assert move.after.adopt(move.waiting, unknown, move.before).number.tolist() == move.adopted.number.tolist()
 
 
 @WHICH
@@ -355,9 +367,9 @@ def test_clauses_that_were_closed_stay_closed(which: Which) -> None:
     move = moved(unsafe(which), (PLAIN, PLAIN), 8)
     first = int(move.waiting.clause[0])
     others = move.waiting.select(move.waiting.clause != first)
-    for begun in (move.begun, hopeless(move.begun)):
-        assert first not in move.after.adopted(others, begun, move.before).clause.tolist()
-        assert not len(move.after.adopted(others.select(others.clause < 0), begun, move.before))
+    for there in (move.begun, hopeless(move.begun)):
+        assert first not in move.after.adopt(others, there, move.before).clause.tolist()
+        assert not len(move.after.adopt(others.select(others.clause < 0), there, move.before))
 
 
 @WHICH
@@ -405,7 +417,9 @@ def test_domains_with_bounds_of_their_own_keep_them() -> None:
     assert rows
     low, high = move.waiting.bounds[rows].chunk(2, dim=1)
     assert torch.equal(move.adopted.bounds, torch.cat([low[:, own], high[:, own]], dim=1))
-    assert move.after.expand(move.adopted.select(torch.arange(min(4, len(rows))))).counts.domains > 0
+    counted = move.after.journal.counts.domains
+    expanded(move.after, move.adopted.select(torch.arange(min(4, len(rows)))))
+    assert move.after.journal.counts.domains > counted
 
 
 # ---------------------------------------------------------------- what the variables are worth
@@ -426,9 +440,9 @@ def test_the_same_bounds_give_the_same_worth(which: Which, policy: Policy) -> No
     problem = unsafe(which)
     loose = regions_of(problem)
     before = space_over(problem, loose, policy)
-    waiting = grown(before, 4)
+    waiting = begun(before, 5)
     after = space_over(problem, loose, policy)
-    adopted = after.adopted(waiting, hopeless(after.begin().open), before)
+    adopted = after.adopt(waiting, hopeless(begun(after)), before)
     assert adopted.number.tolist() == waiting.number.tolist()
     torch.testing.assert_close(worth(after, adopted), worth(before, waiting), rtol=1e-6, atol=1e-6)
 
@@ -452,12 +466,12 @@ def test_tighter_bounds_with_the_same_kinks_lose_nothing(which: Which) -> None:
     problem = unsafe(which)
     loose = regions_of(problem)
     before = space_over(problem, loose, PLAIN)
-    waiting = grown(before, 4)
+    waiting = begun(before, 5)
     after = space_over(problem, [shrunk(region, 0.9) for region in loose], PLAIN)
-    begun = after.begin().open
-    adopted = after.adopted(waiting, hopeless(begun), before)
+    first = begun(after)
+    adopted = after.adopt(waiting, hopeless(first), before)
     assert after.root.kinks == before.root.kinks
-    old = waiting.select(torch.isin(waiting.clause, begun.clause))
+    old = waiting.select(torch.isin(waiting.clause, first.clause))
     assert adopted.number.tolist() == old.number.tolist()
     assert bool((worth(after, adopted) >= worth(before, old) - 1e-5).all())
 
@@ -487,12 +501,12 @@ def test_cuts_start_from_slopes_and_slopes_from_cuts() -> None:
     problem = unsafe(CASES[0])
     loose = regions_of(problem)
     plain, cut, fresh_plain, fresh_cut = (space_over(problem, loose, p) for p in (PLAIN, CUT, PLAIN, CUT))
-    waiting = grown(plain, 4)
-    adopted = fresh_cut.adopted(waiting, hopeless(fresh_cut.begin().open), plain)
+    waiting = begun(plain, 5)
+    adopted = fresh_cut.adopt(waiting, hopeless(begun(fresh_cut)), plain)
     assert adopted.variables.shape[1] > waiting.variables.shape[1]
     torch.testing.assert_close(worth(fresh_cut, adopted), worth(plain, waiting), rtol=1e-5, atol=1e-5)
-    waiting = grown(cut, 4)
-    adopted = fresh_plain.adopted(waiting, hopeless(fresh_plain.begin().open), cut)
+    waiting = begun(cut, 5)
+    adopted = fresh_plain.adopt(waiting, hopeless(begun(fresh_plain)), cut)
     weights, kinks = cut.root.rows.c.shape[1], cut.root.kinks
     width = cut.schedule.widths[0]
     expected = [*range(2 * kinks), *range(width - weights, width)]
@@ -503,55 +517,83 @@ def test_where_variables_make_no_sense_everything_begins_anew() -> None:
     problem = unsafe(CASES[0])
     loose = regions_of(problem)
     before, after = (space_over(problem, loose, replace(PLAIN, ladder=Ladder((BIG_M,)))) for _ in range(2))
-    waiting = grown(before, 1)
+    waiting = begun(before, 2)
     assert len(waiting)
-    begun = hopeless(after.begin().open)
-    assert after.adopted(waiting, begun, before) is begun
+    first = hopeless(begun(after))
+    assert after.adopt(waiting, first, before).number.tolist() == first.number.tolist()
 
 
-# ---------------------------------------------------------------- parts that move
+# ---------------------------------------------------------------- trees that move
 
 
-def test_a_part_that_moves_keeps_its_counts_and_its_doubts() -> None:
+class Patient(SignSpace):
+    """Takes over all domains, whatever its own first bounds are."""
+
+    def adopt(self, domains: SignDomains, begun: SignDomains, before: Space[SignDomains, Any, Any, Any]) -> SignDomains:
+        return super().adopt(domains, hopeless(begun), before)
+
+
+def patient(space: SignSpace, journal: Journal) -> Patient:
+    return Patient(space.root, space.policy, Until(), nobody, journal)
+
+
+def test_a_tree_that_moves_keeps_its_counts_and_its_doubts() -> None:
     problem = unsafe(CASES[0])
     loose = regions_of(problem)
     before = space_over(problem, loose, PLAIN)
-    part = Part.whole(before, 2**30)
-    for _ in range(5):
-        part.expand()
-    domains, batches = part.progress().domains, part.progress().counts.batches
-    part.doubt, part._undecided = "doubt", -7.0  # type: ignore[assignment]
-    after = space_over(problem, sharper(problem, loose), PLAIN)
-    there = part.moved(after, lambda waiting, begun: after.adopted(waiting, hopeless(begun), before))
-    assert there.progress().domains == domains + 2
-    assert there.progress().counts.batches == batches + 1
-    assert (there.doubt, there.progress().lower) == ("doubt", -7.0)
-    assert 0 < there.open <= part.open
-    assert there.space is after
+    tree = BranchAndBound(before, Limits())
+    for _ in range(6):
+        tree.step()
+    domains, batches = tree.progress.domains, tree.progress.counts.batches
+    tree.doubt, tree._undecided = Reason.NUMERICS, -7.0
+    after = patient(space_over(problem, sharper(problem, loose), PLAIN), before.journal)
+    there = BranchAndBound(after, Limits())
+    there.adopt(tree)
+    assert there.progress.domains == domains + 2
+    assert there.progress.counts.batches == batches + 1
+    assert (there.doubt, there.progress.lower) == (Reason.NUMERICS, -7.0)
+    assert 0 < there.open <= tree.open
+    assert there.progress.open == there.open
+    assert there.progress.max_open >= tree.progress.max_open
 
 
-def test_a_part_that_begins_anew() -> None:
+class Fresh(SignSpace):
+    """Takes over nothing."""
+
+    def adopt(self, domains: SignDomains, begun: SignDomains, before: Space[SignDomains, Any, Any, Any]) -> SignDomains:
+        return begun
+
+
+def test_a_tree_that_begins_anew() -> None:
     """What was doubtful before stays so: nobody knows to which of the domains it belongs."""
     problem = unsafe(CASES[0])
     loose = regions_of(problem)
-    part = Part.whole(space_over(problem, loose, PLAIN), 2**30)
-    part.expand()
-    part.doubt, part._undecided = Reason.NUMERICS, -1e9
-    there = part.moved(space_over(problem, loose, PLAIN), lambda waiting, begun: begun)
+    tree = BranchAndBound(space_over(problem, loose, PLAIN), Limits())
+    tree.step()
+    tree.step()
+    tree.doubt, tree._undecided = Reason.NUMERICS, -1e9
+    there = BranchAndBound(Fresh(tree.space.root, PLAIN, Until(), nobody), Limits())
+    there.adopt(tree)
     assert (there.open, there.doubt) == (2, Reason.NUMERICS)
-    assert there.progress().left == 1.0
-    assert there.progress().lower == -1e9
+    assert there.progress.left == 1.0
+    assert there.progress.lower == -1e9
 
 
 def test_a_new_root_that_decides_everything_needs_no_domains() -> None:
     """|x - 0.25| <= 0.1 on [-1, 1], with bounds that leave no kink at all: the leaf alone has the word."""
     problem = instances.problem(wedge(), UNIT, [(0, [instances.row({0: 1}, "0.1")])])
     region = regions_of(problem)[0]
-    part = Part.whole(space_over(problem, [region], PLAIN), 2**30)
-    assert part.open == 1
+    kept = Kept()
+    journal = Journal([kept])
+    tree = BranchAndBound(patient(space_over(problem, [region], PLAIN), journal), Limits())
+    tree.step()
+    assert tree.open == 1
     stable = replace(region, l_hat=(torch.zeros_like(region.l_hat[0]),))
-    there = part.moved(space_over(problem, [stable], PLAIN), lambda waiting, begun: pytest.fail("nothing to adopt"))
+    there = BranchAndBound(patient(space_over(problem, [stable], PLAIN), journal), Limits())
+    there.adopt(tree)
     assert (there.open, there.doubt) == (0, Reason.NUMERICS)  # nobody confirms the leaf's point
+    ((gone, by),) = [(event.number.tolist(), event.by.tolist()) for event in kept.of(Superseded)]
+    assert (gone, by) == ([0], [1])
 
 
 # ---------------------------------------------------------------- whole searches
@@ -571,7 +613,7 @@ class Seen:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """A patient one lets the search go on with all domains that can be taken over."""
-    found, usual = Seen(), SignSpace.adopted
+    found, usual = Seen(), SignSpace.adopt
 
     def watching(self: SignSpace, domains: SignDomains, begun: SignDomains, before: SignSpace) -> SignDomains:
         out = usual(self, domains, hopeless(begun) if found.patient else begun, before)
@@ -580,7 +622,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         found.before, found.after = before.root.kinks, self.root.kinks
         return out
 
-    monkeypatch.setattr(SignSpace, "adopted", watching)
+    monkeypatch.setattr(SignSpace, "adopt", watching)
     return found
 
 
@@ -644,7 +686,7 @@ def test_verdicts_are_exact(
     after_batches: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("verifier.search.loop.WORTHWHILE", 1)
+    monkeypatch.setattr("verifier.search.parallel.WORTHWHILE", 1)
     after_batches(batches)
     seen.patient = patient
     case, safe = made(which), [GAP] * len(which[1])
@@ -672,7 +714,7 @@ def test_verdicts_are_exact_on_many(
     after_batches: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("verifier.search.loop.WORTHWHILE", 1)
+    monkeypatch.setattr("verifier.search.parallel.WORTHWHILE", 1)
     after_batches(batches)
     for seed in range(40, 44):
         seen.patient = seed < 42
@@ -684,7 +726,7 @@ def test_verdicts_are_exact_on_many(
 
 @pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 def test_a_search_that_ends_before_the_second_core_needs_no_bounds(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Answer, "now", lambda self: None)
+    monkeypatch.setattr(Forked, "now", lambda self: None)
     with watched() as forks:
         outcome = decide(made(("dense", (2, 1), False, 1, 1)), [GAP, GAP], PLAIN, 2)
         assert forks.pairs
@@ -693,14 +735,14 @@ def test_a_search_that_ends_before_the_second_core_needs_no_bounds(seen: Seen, m
 
 @pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 def test_a_second_core_that_is_done_at_once(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Answer.now
+    usual = Forked.now
 
-    def patient(self: Answer[object]) -> object:
+    def patient(self: Forked[object]) -> object:
         while (found := usual(self)) is None:
             self.nap()
         return found
 
-    monkeypatch.setattr(Answer, "now", patient)
+    monkeypatch.setattr(Forked, "now", patient)
     with watched() as forks:
         outcome = decide(made(("dense", (2, 1), False, 1, 7)), [GAP, GAP], PLAIN, 2)
         assert forks.pairs

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from verifier.batch.jobs import Job, Reply
-from verifier.batch.worker import READY, Message
+from verifier.batch.worker import READY, Envelope
 from verifier.clock import Clock
 from verifier.errors import VerifierError
 from verifier.result.status import Status
@@ -176,7 +176,7 @@ class Supervisor:
             if line == b"":
                 raise WorkerLost(f"the worker process died ({self._discard(process)})")
             if line is not None:
-                message = msgspec.json.decode(line, type=Message)
+                message = msgspec.json.decode(line, type=Envelope)
                 if message.leaving:
                     self._discard(process)
                 return bytes(message.result)

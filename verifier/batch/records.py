@@ -17,7 +17,7 @@ from typing import Any
 
 from verifier.batch.instances import Files, Names
 from verifier.errors import InputError
-from verifier.result.statistics import PHASES
+from verifier.result.result import PHASES
 from verifier.result.verdict import Verdict
 
 

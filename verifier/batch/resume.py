@@ -26,7 +26,7 @@ from verifier.result.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
+class Unfinished:
     """The instances that are still to be decided, and among them those with results that count no longer."""
 
     todo: tuple[Instance, ...]
@@ -34,7 +34,7 @@ class Remainder:
     failed: tuple[Key, ...] = ()  # errors
 
 
-def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Remainder:
+def unfinished(instances: Sequence[Instance], terms: Terms, store: Store) -> Unfinished:
     """Raises InputError if a result in the store answers another question."""
     of_network, of_property = functools.cache(network_digest), functools.cache(file_digest)  # many share a network
     todo, outdated, failed = [], [], []
@@ -53,7 +53,7 @@ def remainder(instances: Sequence[Instance], terms: Terms, store: Store) -> Rema
                 f"the folder holds results with {difference}; --fresh starts anew, another --out keeps both",
                 store.folder,
             )
-    return Remainder(tuple(todo), tuple(outdated), tuple(failed))
+    return Unfinished(tuple(todo), tuple(outdated), tuple(failed))
 
 
 def _difference(record: Record, instance: Instance, terms: Terms) -> str | None:

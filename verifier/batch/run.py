@@ -16,7 +16,7 @@ from verifier.batch.instances import Instance
 from verifier.batch.jobs import Terms, line_of
 from verifier.batch.judge import Demands, Finding
 from verifier.batch.records import Record
-from verifier.batch.resume import remainder
+from verifier.batch.resume import unfinished
 from verifier.batch.store import Store
 from verifier.output import tell
 
@@ -73,7 +73,7 @@ def run(plan: Plan, store: Store, demands: Demands) -> Verdicts:
 
 
 def _complete(plan: Plan, store: Store) -> None:
-    left = remainder(plan.instances, plan.terms, store)
+    left = unfinished(plan.instances, plan.terms, store)
     if left.outdated:
         log.warning("%d networks or properties have changed; they are decided again", len(left.outdated))
     if left.failed and not plan.quiet:

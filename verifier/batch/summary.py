@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from verifier.batch.judge import Finding, Kind
 from verifier.batch.records import Record
 from verifier.output import text_table
-from verifier.result.statistics import PHASES
+from verifier.result.result import PHASES
 from verifier.result.verdict import Verdict
 
 MOST = 20

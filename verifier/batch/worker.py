@@ -35,7 +35,7 @@ READY = b"ready\n"
 Solve = Callable[[Job, Status], Result]
 
 
-class Message(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True):
     """A reply: the JSON of a run.  A worker that is `leaving` takes no further request."""
 
     result: msgspec.Raw
@@ -79,7 +79,7 @@ class Desk(Delivery[Result]):
         return self.status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached")
 
     def write(self, answer: Result, last: bool) -> int:
-        message = Message(msgspec.Raw(answer.as_json().encode()), leaving=last)
+        message = Envelope(msgspec.Raw(answer.as_json().encode()), leaving=last)
         _say(self._replies, msgspec.json.encode(message) + b"\n")
         return 0
 

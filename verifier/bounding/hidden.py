@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol, TypeVar
 
 import torch
@@ -58,22 +57,6 @@ class InTurn:
 
 
 IN_TURN = InTurn()
-
-
-class Intermediate(Enum):
-    """Which bounds the groups get."""
-
-    INTERVAL = "interval"
-    CROWN = "crown"
-    WONG_KOLTER = "wong_kolter"
-    BEST = "best"
-    PAPER = "paper"
-
-    @property
-    def slope(self) -> Slope | None:
-        if self is Intermediate.INTERVAL:
-            return None
-        return Slope.PARALLEL if self in (Intermediate.WONG_KOLTER, Intermediate.PAPER) else Slope.ADAPTIVE
 
 
 @dataclass(frozen=True)
@@ -132,20 +115,19 @@ class Probe:
 
 @dataclass(frozen=True)
 class RootBounds(GroupBounds):
-    """Interval images and linear sweeps.
+    """Interval images and, with a slope, linear sweeps; the better of both is kept.
 
     Guarantee: rigorous in float64.  When the deadline passes, the remaining groups keep their interval image.
     """
 
-    method: Intermediate = Intermediate.BEST
+    slope: Slope | None = Slope.ADAPTIVE
 
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         low, high = interval_image(net.groups[k - 1], region)
-        slope = self.method.slope
-        if slope is None or _reads_input_only(net.groups[k - 1]):
+        if self.slope is None or _reads_input_only(net.groups[k - 1]):
             return low, high
         sweep = Sweep.prepare(net, region, k)
-        choices = Linear(slope).choices(sweep)
+        choices = Linear(self.slope).choices(sweep)
 
         def bounds(rows: Objective) -> Float[Tensor, "D S"]:
             return sweep.backward(rows, choices).lower
@@ -206,25 +188,17 @@ def _intersect(
 
 
 @HIDDEN.register("best")
-def best() -> GroupBounds:
-    return RootBounds(Intermediate.BEST)
-
-
 @HIDDEN.register("crown")
-def crown() -> GroupBounds:
-    return RootBounds(Intermediate.CROWN)
-
-
-@HIDDEN.register("interval")
-def interval() -> GroupBounds:
-    return RootBounds(Intermediate.INTERVAL)
-
-
-@HIDDEN.register("wong_kolter")
-def wong_kolter() -> GroupBounds:
-    return RootBounds(Intermediate.WONG_KOLTER)
+def with_crown() -> GroupBounds:
+    return RootBounds(Slope.ADAPTIVE)
 
 
 @HIDDEN.register("paper")
-def paper() -> GroupBounds:
-    return RootBounds(Intermediate.PAPER)
+@HIDDEN.register("wong_kolter")
+def with_wong_kolter() -> GroupBounds:
+    return RootBounds(Slope.PARALLEL)
+
+
+@HIDDEN.register("interval")
+def intervals() -> GroupBounds:
+    return RootBounds(None)

@@ -53,7 +53,7 @@ def batch(**options: Any) -> int:
     settings = Common.of(options)
     prepare([options["junit"]])
     from verifier.batch.instances import read_instances, select
-    from verifier.batch.junit import junit
+    from verifier.batch.judge import junit
     from verifier.batch.run import run
     from verifier.batch.store import opened
 

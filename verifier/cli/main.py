@@ -62,23 +62,19 @@ def run(argv: Sequence[str]) -> int:
     """
     clear_named(argv, OUTPUTS)
     try:
-        return _follow(argv)
+        try:
+            return program.main(list(argv), prog_name="verify", standalone_mode=False) or 0
+        except click.UsageError as error:
+            with contextlib.suppress(OSError, ValueError):  # stderr may be closed or full
+                error.show(sys.stderr)
+            _record(argv, InputError(error.format_message()))
+            return 2
+        except (KeyboardInterrupt, click.Abort):  # before the run began; later ones are answered there
+            if argv and argv[0] not in WITHOUT_VERDICT:
+                _record(argv, None)
+            return 3
     except BaseException as error:  # the last net: a user gets a sentence, a developer runs again with -v
         return _failed(argv, error)
-
-
-def _follow(argv: Sequence[str]) -> int:
-    try:
-        return program.main(list(argv), prog_name="verify", standalone_mode=False) or 0
-    except click.UsageError as error:
-        with contextlib.suppress(OSError, ValueError):  # stderr may be closed or full
-            error.show(sys.stderr)
-        _record(argv, InputError(error.format_message()))
-        return 2
-    except (KeyboardInterrupt, click.Abort):  # before the run began; later ones are answered there
-        if argv and argv[0] not in WITHOUT_VERDICT:
-            _record(argv, None)
-        return 3
 
 
 def _failed(argv: Sequence[str], error: BaseException) -> int:

@@ -18,7 +18,7 @@ import yaml
 
 from verifier.arguments import path_name
 from verifier.bounding import BOUNDERS
-from verifier.config.options import Config, complete
+from verifier.config.options import Config, complete, config_type
 from verifier.errors import ConfigError, InputError
 from verifier.registry import load_plugin
 
@@ -40,6 +40,11 @@ def load_config(source: str | PathLike[str] | Config = "auto", overrides: Iterab
         _plug_in(plain, Path())
         _check_keys(plain, None)
     return _convert(plain, path)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of configurations, with all methods that are registered now: for editors of YAML files."""
+    return msgspec.json.schema(config_type())
 
 
 def iteration_overrides(methods: Iterable[str], count: int) -> list[str]:

@@ -79,7 +79,7 @@ class Sharpen(Options, frozen=True):
     cuts: AscentOptions = AscentOptions(8, 0.2, 0.03)
 
 
-class Search(Options, frozen=True):
+class SearchOptions(Options, frozen=True):
     """Branch and bound."""
 
     # What is split: signs of ReLUs, or the input box; auto: the box where few inputs move, in a race with signs.
@@ -152,7 +152,7 @@ class Config(Options, frozen=True):
 
     falsify: Falsify = _section("falsify")
     bounding: Bounding = _section("bounding")
-    search: Search = _section("search")
+    search: SearchOptions = _section("search")
     plugins: tuple[str, ...] = ()  # files (.py) or modules that register further methods: docs/extending.md
 
     @classmethod
@@ -163,7 +163,7 @@ class Config(Options, frozen=True):
         """
         for plugin in msgspec.convert({key: plain[key] for key in plain if key == "plugins"}, cls).plugins:
             load_plugin(plugin)
-        found = msgspec.convert(plain, _derived(cls, complete()))
+        found = msgspec.convert(plain, config_type())
         return cls(found.falsify, found.bounding, found.search, found.plugins)
 
     def resolved(self) -> dict[str, Any]:
@@ -180,6 +180,11 @@ class Config(Options, frozen=True):
 
 
 # -- the methods that are registered -------------------------------------------------------------------------
+
+
+def config_type() -> Any:
+    """`Config` with the complete sections: what configurations are checked against."""
+    return _derived(Config, dict(complete()))
 
 
 def complete() -> dict[str, type[Options]]:
@@ -200,7 +205,7 @@ def _complete(*names: tuple[str, ...]) -> dict[str, type[Options]]:
     return {
         "falsify": _derived(falsify, {"attacks": _many(ATTACKS, attacks)}),
         "bounding": _derived(Bounding, {"intermediate": ways, "sharpen": sharpeners, **sections}),
-        "search": _derived(Search, {"tiers": _many(TIERS, tiers), "branching": rules, "tighten": tighten}),
+        "search": _derived(SearchOptions, {"tiers": _many(TIERS, tiers), "branching": rules, "tighten": tighten}),
     }
 
 
@@ -232,9 +237,7 @@ def _many(registry: Registry[Any], names: tuple[str, ...]) -> Any:
 def _tagged(registry: Registry[Any], name: str) -> Any:
     """The options of a method with its name as `method`."""
     options = registry.options(name)
-    return msgspec.defstruct(
-        options.__name__, [], bases=(options,), frozen=True, tag_field="method", tag=name, forbid_unknown_fields=True
-    )
+    return msgspec.defstruct(f"{registry.kind} {name}", [], bases=(options,), frozen=True, tag_field="method", tag=name)
 
 
 def _default_tier() -> Options:

@@ -14,8 +14,7 @@ from verifier.falsify.real import RealArithmetic
 from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.property.property import Property
-from verifier.result.counterexample import Counterexample, Judge, Runnable, precision, replay
-from verifier.result.reserve import Reserve
+from verifier.result.counterexample import Counterexample, Judge, Reserve, Runnable, precision, replay
 from verifier.shapes import Bool, Float, Int, Tensor
 
 MEMORY = 32 * 2**20

@@ -40,6 +40,7 @@ class Problem:
     rows: tuple[ClauseRows, ...]
     clauses_of: tuple[tuple[int, ...], ...]
     beyond: str | None = None  # the layer whose numbers are too large for a proof: no bound of the network is finite
+    merged: int = 0  # neurons of the file that others made superfluous (docs/merge.md)
 
 
 def canonicalise(network: Network, prop: Property) -> Problem:

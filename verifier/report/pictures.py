@@ -52,7 +52,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ImageLayout:
     """How a flat input is an image: its axes, and which of them are the channels."""
 
     shape: tuple[int, int, int]
@@ -64,23 +64,23 @@ class Layout:
         return image if self.last else image.transpose(1, 2, 0)
 
 
-def layout(shape: tuple[int, ...]) -> Layout | None:
+def layout(shape: tuple[int, ...]) -> ImageLayout | None:
     """How an input of this shape is an image of one or three channels, or None if it is none."""
     axes = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
     if len(axes) == 3 and axes[0] in (1, 3) and min(axes[1:]) >= SMALLEST:
-        return Layout((axes[0], axes[1], axes[2]))
+        return ImageLayout((axes[0], axes[1], axes[2]))
     if len(axes) == 3 and axes[2] in (1, 3) and min(axes[:2]) >= SMALLEST:
-        return Layout((axes[0], axes[1], axes[2]), last=True)
+        return ImageLayout((axes[0], axes[1], axes[2]), last=True)
     size = math.prod(shape)
     flat = max(shape, default=0) == size  # all axes but one are 1
-    return Layout(FLAT[size]) if flat and size in FLAT else None
+    return ImageLayout(FLAT[size]) if flat and size in FLAT else None
 
 
 class Album:
     """Makes the pictures of records; a network's file is opened once."""
 
     def __init__(self) -> None:
-        self._layout: Callable[[str, str | None], Layout | None] = cache(_layout)
+        self._layout: Callable[[str, str | None], ImageLayout | None] = cache(_layout)
 
     def pictures(self, record: Record) -> list[Picture]:
         """Centre, witness and difference; the witness alone if the property is gone; nothing if it is no image."""
@@ -134,7 +134,7 @@ def _picture(caption: str, values: Image) -> Picture:
     return Picture(caption, data_uri(pixels), pixels.shape[0], pixels.shape[1])
 
 
-def _layout(path: str, digest: str | None) -> Layout | None:
+def _layout(path: str, digest: str | None) -> ImageLayout | None:
     shape = _attempt(lambda: _input_shape(path, digest))
     return None if shape is None else layout(shape)
 

@@ -19,7 +19,7 @@ from verifier.report.summary import (
     of_family,
     pairs,
 )
-from verifier.result.statistics import PHASES
+from verifier.result.result import PHASES
 from verifier.result.verdict import Verdict
 
 COLOURS = 8

@@ -77,20 +77,24 @@ def _row(line: str) -> dict[str, Any]:
 
 
 def _tree(rows: Iterable[Mapping[str, Any]]) -> Tree:
-    nodes, depths = [], dict[int, int]()
+    """Rows of several processes come in no order of time; a domain that comes again was closed later."""
+    nodes: dict[int, Node] = {}
+    depths: dict[int, int] = {}
     waiting: dict[int, float] = {}
     rise: list[tuple[float, float]] = []
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row["time"]):
         parent = row["parent"]
         depths[row["id"]] = depth = (depths.get(parent, 0) if parent is not None else 0) + len(row["split"])
         waiting.pop(parent, None)
+        waiting.pop(row["id"], None)
         if not row["closed"] and row["bound"] is not None:
             waiting[row["id"]] = row["bound"]
-        nodes.append(Node(depth, row["bound"], row["closed"], row["tier"], row["time"]))
+        begun = nodes[row["id"]].time if row["id"] in nodes else row["time"]
+        nodes[row["id"]] = Node(depth, row["bound"], row["closed"], row["tier"] or "not bounded", begun)
         if waiting:
             worst = (row["time"], min(waiting.values()))
             rise = [*rise[:-1], worst] if rise and rise[-1][0] == row["time"] else [*rise, worst]
-    return Tree(tuple(nodes), tuple(rise))
+    return Tree(tuple(nodes.values()), tuple(rise))
 
 
 def draw_tree(tree: Tree, path: str, title: str = "") -> None:

@@ -1,15 +1,31 @@
-"""The result of one run and its JSON form."""
+"""The result of one run with its counters and timings, and its JSON form."""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from verifier.errors import SoundnessError
 from verifier.result.counterexample import Counterexample
-from verifier.result.statistics import PHASES, Statistics
 from verifier.result.verdict import Reason, Verdict
+
+PHASES = ("load", "attack", "root", "search")
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What the search did.  All counters are zero for an instance that was decided without a search."""
+
+    domains: int = 0
+    domains_by_tier: dict[str, int] = field(default_factory=dict)
+    leaves_lp: int = 0
+    max_open: int = 0
+    batches: int = 0
+    bound_iterations: int = 0
+    peak_rss_mb: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +146,19 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and value - value != 0.0:
         return None
     return value
+
+
+def peak_rss_mb() -> float:
+    """The largest resident memory of this process so far, in megabytes; 0 where the system does not tell."""
+    try:
+        # Linux.  Not getrusage first: its peak survives exec, so a child would report its parent's memory.
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:", 1)[1].split()[0]) * 1024 / 1e6
+    except (OSError, IndexError, ValueError):
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6  # macOS counts bytes, others kilobytes

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field, replace
 import verifier
 from verifier.clock import Clock
 from verifier.errors import UnsupportedOperator, VerifierError
-from verifier.result.counterexample import Counterexample
-from verifier.result.reserve import Reserve
-from verifier.result.result import Result, Setting
-from verifier.result.statistics import PHASES, Statistics, peak_rss_mb
+from verifier.result.counterexample import Counterexample, Reserve
+from verifier.result.result import PHASES, Result, Setting, Statistics, peak_rss_mb
 from verifier.result.verdict import Reason, Verdict
 
 LIBRARIES = ("torch", "onnx", "onnxruntime", "onnx2torch", "numpy", "highspy")

@@ -1,11 +1,10 @@
-"""Subproblems as structs of arrays, and what a kind of subproblem must be able to do for the engine."""
+"""Subproblems as structs of arrays, and how far a search of them is."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -23,8 +22,9 @@ Offer = Callable[[Tensor, Tensor], Counterexample | None]
 class Domains:
     """A batch of subproblems: every field is a tensor whose first axis counts them.  No Python object per domain.
 
-    `number` is unique in a search and names the domain in traces; `clause` counts the clauses that are searched;
-    `lower` is the best bound known, without regard to rounding; `tier` says how the domain's children are bounded.
+    `number` names the domain: it is unique in all searches and processes that share a journal.  `clause` counts the
+    clauses that are searched; `lower` is the best bound known, without regard to rounding; `tier` says how the domain's
+    children are bounded.
     """
 
     number: Int[Tensor, " D"]
@@ -85,42 +85,6 @@ class Counts:
             self.iterations + other.iterations,
             self.seconds + other.seconds,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Step(Generic[DomainsT]):
-    """What became of one batch of subproblems.
-
-    `open` are those that must be split further.  What could not be decided at all and never will be is only counted:
-    `doubt` says why, `undecided` is the worst bound among it.
-    """
-
-    open: DomainsT
-    counts: Counts
-    witness: Counterexample | None = None
-    doubt: Reason | None = None
-    undecided: float = float("inf")
-
-
-class Space(ABC, Generic[DomainsT]):
-    """A way to split a problem: by the signs of ReLUs, or by boxes of the input."""
-
-    @property
-    @abstractmethod
-    def parents(self) -> int:
-        """How many domains one call of `expand` wants at most."""
-
-    @abstractmethod
-    def begin(self) -> Step[DomainsT]:
-        """Bound the whole problem."""
-
-    @abstractmethod
-    def expand(self, parents: DomainsT) -> Step[DomainsT]:
-        """Split domains and bound their children.
-
-        Require: all parents have the same tier.  Guarantee: a child that is neither open in the answer nor counted as
-        undecided holds no counterexample, proved in float64 with all rounding errors.
-        """
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,234 @@
-"""Who listens to a search: every bounded domain and every proof that closes one passes through here."""
+"""What a search does, as events, and who listens to them: statistics, traces, and whoever writes down a proof.
+
+A domain is born by a split (the whole problem by one of nobody), bounded, and then closed, split, superseded or left
+undecided, each of them once; what is none of these is open.  `docs/search.md` lists the events.
+
+Events happen in several processes.  What a listener wants to keep of an event, its note, is made where the event
+happens; notes are kept in the first process, in an order in which every domain is born before anything else is heard
+of it.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
-from verifier.bounding.solvers.solver import Proof
-from verifier.search.signs.root import Batch
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.processes import Tickets
+from verifier.result.verdict import Reason
+from verifier.search.domains import Counts
+from verifier.shapes import Float, Int, Tensor
+
+Place = tuple[int | float, ...]
+"""Where a domain differs from its parent: group, neuron and sign; or 0, input, side (-1: above) and the new end."""
+
+
+class By(Enum):
+    """What closed a domain."""
+
+    BOUND = "bound"  # of its tier, above zero
+    CROSSED = "crossed"  # bounds of a hidden neuron that contradict each other, or its sign
+    LEAF = "leaf"  # the linear program of a domain without ambiguous neurons
+    CLIPPED = "clipped"  # nothing is left of the box
+    FINISHED = "finished"  # a search of its own
 
 
 @dataclass(frozen=True, eq=False)
-class Bounded:
-    """A batch of domains that were bounded together.
+class Event:
+    """Something that a search did."""
 
-    `kinks` lists where each was split off its parent, -1 where nothing was; the signs stand in the batch.  The parents
-    of the whole problem are -1.
+
+@dataclass(frozen=True, eq=False)
+class Merged(Event):
+    """So many neurons said the same as others and were merged before the search."""
+
+    neurons: int
+
+
+@dataclass(frozen=True, eq=False)
+class Settled(Event):
+    """These clauses of the property were closed by bounds of the root, before the search."""
+
+    clauses: tuple[int, ...]
+    evidence: Callable[[], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Implied(Event):
+    """Domains of whole boxes begin with signs that their clauses imply."""
+
+    number: Int[Tensor, " D"]
+    places: Callable[[], list[list[Place]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Split(Event):
+    """Domains were born; their parents are thereby split.  The parent of a whole box is -1.
+
+    `clause` is a number of the property (of boxes: the worst clause so far); `domains` are those of the space.
     """
 
-    batch: Batch
     number: Int[Tensor, " D"]
     parent: Int[Tensor, " D"]
-    kinks: Int[Tensor, "D levels"]
+    clause: Int[Tensor, " D"]
+    domains: object
+    places: Callable[[], list[list[Place]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Bounded(Event):
+    """Domains were bounded together; `lower` without regard to rounding."""
+
+    number: Int[Tensor, " D"]
     lower: Float[Tensor, " D"]
-    closed: Bool[Tensor, " D"]
     tier: str
 
 
-class Journal:
-    """Hears everything and keeps nothing; it numbers the domains of all searches that it listens to."""
+@dataclass(frozen=True, eq=False)
+class Clipped(Event):
+    """Boxes that stay open, and what clipping left of them: for many all that there was."""
+
+    number: Int[Tensor, " D"]
+    before: tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]]
+    after: tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]]
+    evidence: Callable[[], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved(Event):
+    """The linear program of a leaf was solved; it is no longer counted under its tier."""
+
+    number: int
+    tier: str
+
+
+@dataclass(frozen=True, eq=False)
+class Closed(Event):
+    """Domains hold no counterexample.  `evidence` gives the domains and what proves it; it costs nothing if unused."""
+
+    number: Int[Tensor, " D"]
+    by: By
+    evidence: Callable[[], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Undecided(Event):
+    """A domain that can be neither split nor decided."""
+
+    number: int
+    reason: Reason
+
+
+@dataclass(frozen=True, eq=False)
+class Stepped(Event):
+    """All has been said of the domains that one step bounded."""
+
+    number: Int[Tensor, " D"]
+    iterations: int
+    seconds: float  # inside of bounding calls and linear programs
+
+
+@dataclass(frozen=True, eq=False)
+class Moved(Event):
+    """Open domains go on in another space, with sharper bounds and the same numbers."""
+
+    number: Int[Tensor, " D"]
+
+
+@dataclass(frozen=True, eq=False)
+class Superseded(Event):
+    """Open domains that are dropped: `by` is the domain that covers each; -1: the other domains of its clause do."""
+
+    number: Int[Tensor, " D"]
+    by: Int[Tensor, " D"]
+
+
+class Listener(ABC):
+    """Keeps something of what happens."""
+
+    @abstractmethod
+    def note(self, event: Event) -> object | None:
+        """What to keep of an event, in a form that can be pickled; None for nothing.  Called where it happens."""
+
+    @abstractmethod
+    def keep(self, note: object) -> None:
+        """Called in the first process."""
+
+
+class Statistician(Listener):
+    """Counts."""
 
     def __init__(self) -> None:
-        self._numbered = 0
+        self.counts = Counts()
+
+    def note(self, event: Event) -> Counts | None:
+        match event:
+            case Bounded(number=number, tier=tier):
+                return Counts({tier: len(number)})
+            case Solved(tier=tier):
+                return Counts({tier: -1}, leaves=1)
+            case Stepped(iterations=iterations, seconds=seconds):
+                return Counts(batches=1, iterations=iterations, seconds=seconds)
+        return None
+
+    def keep(self, note: object) -> None:
+        assert isinstance(note, Counts)
+        self.counts = self.counts + note
+
+
+Note = tuple[int, int, object]
+"""Of which journal, counted from the first one above, and of which of its listeners."""
+
+
+class Journal:
+    """Hears the events of a search, and hands them on to the journal above it.  Every journal counts."""
+
+    def __init__(self, listeners: Sequence[Listener] = (), above: Journal | None = None) -> None:
+        self._statistician = Statistician()
+        self._listeners = (self._statistician, *listeners)
+        self._above = above
+        self._line: tuple[Journal, ...] = (self,) if above is None else (*above._line, self)
+        self._tickets: Tickets = Tickets() if above is None else above._tickets
+        self._outbox: list[Note] | None = None  # of a fork
+
+    @property
+    def counts(self) -> Counts:
+        return self._statistician.counts
 
     def numbers(self, count: int) -> range:
-        """Numbers that no domain has yet."""
-        self._numbered += count
-        return range(self._numbered - count, self._numbered)
+        """Numbers that no other domain has, in whatever search or process."""
+        return self._tickets.take(count)
 
-    def bounded(self, found: Bounded) -> None:
-        """Domains were bounded; some of them are closed."""
+    def hear(self, event: Event) -> None:
+        for k, listener in enumerate(self._listeners):
+            note = listener.note(event)
+            if note is not None:
+                self._keep(k, note)
+        if self._above is not None:
+            self._above.hear(event)
 
-    def closed(self, batch: Batch, proof: Proof) -> None:
-        """These domains are closed, by this proof: the one place where certificates can be written from."""
+    def _keep(self, listener: int, note: object) -> None:
+        if self._outbox is None:
+            self._listeners[listener].keep(note)
+        else:
+            self._outbox.append((len(self._line) - 1, listener, note))
+
+    def go_abroad(self) -> None:
+        """This process is a fork: from now on the notes for this journal and those above it wait to be sent."""
+        outbox: list[Note] = []
+        for journal in self._line:
+            journal._outbox = outbox
+            journal._statistician.counts = Counts()
+
+    def sent(self) -> list[Note]:
+        """The notes that wait; they do so no longer.  Require: this process is a fork."""
+        assert self._outbox is not None
+        notes = self._outbox[:]
+        self._outbox.clear()
+        return notes
+
+    def receive(self, notes: Sequence[Note]) -> None:
+        """Keep what a fork has sent, or send it on."""
+        for level, listener, note in notes:
+            self._line[level]._keep(listener, note)

@@ -1,25 +1,22 @@
-"""Branch and bound: the main loop, for any kind of subproblem."""
+"""Branch and bound: one step on one screen, for any kind of domain."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
-from typing import Generic
+from dataclasses import dataclass, replace
+from typing import Any, Generic
 
 from verifier.bounding.core.base import Until
-from verifier.processes import Send
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.domains import Counts, DomainsT, Outcome, Progress, Space, Step, outweighed
+from verifier.search.domains import Counts, DomainsT, Outcome, Progress, outweighed
 from verifier.search.frontier import Frontier
-from verifier.search.parallel import Cores, Crew
+from verifier.search.journal import Stepped, Superseded
+from verifier.search.space import Leaves, Space
 
 Report = Callable[[Progress], None]
-
-WORTHWHILE = 8
-"""Open domains that are worth a process of their own."""
 
 
 @dataclass(frozen=True)
@@ -34,124 +31,118 @@ class Limits:
         domains = self.max_domains is not None and counts.domains >= self.max_domains
         return domains or (self.max_batches is not None and counts.batches >= self.max_batches)
 
+    def after(self, counts: Counts) -> Limits:
+        """What is left of them when so much has been done."""
+        return replace(
+            self,
+            max_domains=None if self.max_domains is None else self.max_domains - counts.domains,
+            max_batches=None if self.max_batches is None else self.max_batches - counts.batches,
+        )
 
-Hunt = Generator[Progress, None, Outcome]
-"""A search that can be left and taken up again: it says how far it is after each batch, and at last its outcome."""
+
+class Search(ABC):
+    """Something that decides a problem step by step.
+
+    `progress` says how far it is, `outcome` how it ended; None while it goes on.
+    """
+
+    progress: Progress
+    outcome: Outcome | None
+
+    @abstractmethod
+    def step(self) -> None:
+        """Go on for a moment.  Require: there is no outcome yet.  Guarantee: the first step begins the search."""
+
+    def close(self) -> None:  # noqa: B027 (most searches work in this process alone)
+        """End whatever works beside this process: nobody takes another step."""
 
 
-class Part(Generic[DomainsT]):
-    """A part of the tree: the domains that wait in it, and what became of the others."""
+def run(search: Search, until: Until, report: Report = lambda progress: None) -> Outcome:
+    """Steps until the search ends or time is up.  `report` hears how far it is after each of them."""
+    with closing(search):
+        while search.outcome is None:
+            if until.expired():
+                return Outcome(None, Reason.TIMEOUT, search.progress)
+            search.step()
+            report(search.progress)
+        return search.outcome
 
-    def __init__(self, space: Space[DomainsT], frontier: Frontier[DomainsT], roots: int) -> None:
-        self.space, self._frontier, self._roots = space, frontier, roots
-        self._counts, self._undecided = Counts(), float("inf")
+
+class BranchAndBound(Search, Generic[DomainsT]):
+    """A tree of domains, or a part of one."""
+
+    def __init__(self, space: Space[DomainsT, Any, Any, Any], limits: Limits) -> None:
+        self.space, self.limits = space, limits
+        self._frontier: Frontier[DomainsT] = Frontier(limits.memory_bytes)
+        self._begun = False
+        self._undecided = float("inf")
         self.witness: Counterexample | None = None
         self.doubt: Reason | None = None
+        self.progress = Progress(lower=-float("inf"))
+        self.outcome = None
 
-    @classmethod
-    def whole(cls, space: Space[DomainsT], memory_bytes: int) -> Part[DomainsT]:
-        """The whole problem, bounded."""
-        first = space.begin()
-        part = cls(space, Frontier(memory_bytes), max(1, first.counts.domains))
-        part._digest(first)
-        return part
+    def step(self) -> None:
+        space = self.space
+        children = space.split(self._frontier.pop(space.parents)) if self._begun else space.whole()
+        children = space.tighten(children)
+        bounded = space.bound(children)
+        left = space.certify(bounded)
+        witness = space.attack(left)
+        leaves = space.leaves(left) if witness is None else Leaves(witness=witness)
+        self._frontier.push(space.open(left, leaves))
+        space.journal.hear(Stepped(left.number, left.iterations, space.bounding.lap()))
+        self._conclude(leaves)
+
+    def _conclude(self, leaves: Leaves) -> None:
+        """Take note of what one step found."""
+        self._begun = True
+        self.witness = leaves.witness
+        self.doubt = outweighed(self.doubt, leaves.doubt)
+        self._undecided = min(self._undecided, leaves.undecided)
+        frontier = self._frontier
+        lower = min(frontier.lower(), self._undecided)
+        share = frontier.share() / self.space.roots
+        self.progress = Progress(self.space.journal.counts, frontier.open, frontier.most, lower, share)
+        self.outcome = conclusion(self.witness, not self.open, self.doubt, self.limits, self.progress)
 
     @property
     def open(self) -> int:
+        """Domains that wait."""
         return self._frontier.open
 
-    def progress(self) -> Progress:
-        lower, left = min(self._frontier.lower(), self._undecided), self._frontier.share() / self._roots
-        return Progress(self._counts, self._frontier.open, self._frontier.most, lower, left)
+    def waiting(self) -> DomainsT | None:
+        """All domains that wait; None if none ever did."""
+        return self._frontier.all()
 
-    def expand(self) -> None:
-        """Split the worst domains and bound their children.  Require: some are open."""
-        self._digest(self.space.expand(self._frontier.pop(self.space.parents)))
+    def halve(self) -> BranchAndBound[DomainsT]:
+        """Give half of the open domains away, to a search without limits.  Require: some are open."""
+        other = BranchAndBound(self.space, Limits(self.limits.memory_bytes))
+        other._frontier = self._frontier.halve()
+        other._conclude(Leaves())
+        return other
 
-    def moved(self, space: Space[DomainsT], adopt: Callable[[DomainsT, DomainsT], DomainsT]) -> Part[DomainsT]:
-        """The same in another space, which then has to begin.
+    def adopt(self, other: BranchAndBound[DomainsT]) -> None:
+        """Begin, and go on with the domains that are open in `other`, a search of the same problem, as the space says.
 
-        `adopt` gets what waits here and what is open there, and tells what to go on with.  Require: the whole problem,
-        not a part of it.
+        Require: the spaces share a journal; this search has not begun, and `other` is not a part of one.
         """
-        memory = self._frontier.memory_bytes
-        whole, waiting = Part.whole(space, memory), self._frontier.all()
-        begun = whole._frontier.all()
+        self.step()
+        waiting, begun = other.waiting(), self.waiting()
         if waiting is not None and begun is not None:
-            whole._frontier = Frontier(memory)
-            whole._frontier.push(adopt(waiting, begun))
-        whole._frontier.most = max(whole._frontier.most, self._frontier.most)
-        whole._counts = self._counts + whole._counts
-        whole.doubt, whole._undecided = outweighed(whole.doubt, self.doubt), min(whole._undecided, self._undecided)
-        return whole
-
-    def halve(self) -> Part[DomainsT]:
-        """Give half of the open domains away."""
-        return Part(self.space, self._frontier.halve(), self._roots)
-
-    def _digest(self, step: Step[DomainsT]) -> None:
-        self._frontier.push(step.open)
-        self._counts, self.witness = self._counts + step.counts, step.witness
-        self.doubt, self._undecided = outweighed(self.doubt, step.doubt), min(self._undecided, step.undecided)
+            self._frontier = Frontier(self.limits.memory_bytes)
+            self._frontier.push(self.space.adopt(waiting, begun, other.space))
+        elif waiting is not None:
+            self.space.journal.hear(Superseded(waiting.number, self.space.covering(waiting)))
+        self._frontier.most = max(self._frontier.most, other._frontier.most)
+        self._conclude(Leaves(None, self.witness, other.doubt, other._undecided))
 
 
-def hunt(space: Space[DomainsT], limits: Limits, cores: int = 1) -> Hunt:
-    """Decide everything in `space`, one batch after the other; with several cores, as many processes share the work."""
-    return (yield from pursue(Part.whole(space, limits.memory_bytes // cores), limits, cores))
-
-
-def pursue(part: Part[DomainsT], limits: Limits, cores: int = 1) -> Hunt:
-    """Decide everything in one part of the tree.  Left early, it has not forked if there is only one core."""
-    if cores == 1:
-        return (yield from _pursue(part, limits, None))
-    with closing(Cores(cores)) as idle:
-        return (yield from _pursue(part, limits, idle))
-
-
-def _pursue(part: Part[DomainsT], limits: Limits, cores: Cores | None) -> Hunt:
-    """Decide everything in one part of the tree."""
-    with Crew(cores) as crew:
-        while True:
-            crew.listen()
-            progress, witness = crew.beside(part.progress()), part.witness or crew.witness
-            if witness is not None:
-                return Outcome(witness, None, progress)
-            if not part.open and not crew.busy:
-                crew.done()
-                return Outcome(None, outweighed(part.doubt, crew.doubt), progress)
-            if limits.reached(progress.counts):
-                return Outcome(None, Reason.LIMIT, progress)
-            yield progress
-            while part.open >= 2 * WORTHWHILE and crew.idle_core():
-                crew.send_out(partial(_errand, part.halve(), cores))
-            if part.open:
-                part.expand()
-            else:
-                crew.rest()
-
-
-def _errand(part: Part[DomainsT], cores: Cores | None, send: Send) -> Outcome:
-    """What a fork does with its part; the process that sent it out keeps the limits and the time."""
-    _, outcome = advance(_pursue(part, Limits(), cores), Until(), send)
-    assert outcome is not None, "there is no deadline"
-    return outcome
-
-
-def advance(running: Hunt, until: Until, report: Report) -> tuple[Progress, Outcome | None]:
-    """Go on with a search until it ends or time is up; where it is then, and its outcome if it has ended."""
-    while True:
-        try:
-            progress = next(running)
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            report(outcome.progress)
-            return outcome.progress, outcome
-        report(progress)
-        if until.expired():
-            return progress, None
-
-
-def search(space: Space[DomainsT], limits: Limits, until: Until, report: Report = lambda progress: None) -> Outcome:
-    """Decide everything in `space` in time.  `report` hears how far it is after each batch."""
-    progress, outcome = advance(hunt(space, limits), until, report)
-    return outcome or Outcome(None, Reason.TIMEOUT, progress)
+def conclusion(
+    witness: Counterexample | None, closed: bool, doubt: Reason | None, limits: Limits, progress: Progress
+) -> Outcome | None:
+    """How a search has ended, if it has; a witness outweighs everything, and what is closed is no limit."""
+    if witness is not None:
+        return Outcome(witness, None, progress)
+    if closed:
+        return Outcome(None, doubt, progress)
+    return Outcome(None, Reason.LIMIT, progress) if limits.reached(progress.counts) else None

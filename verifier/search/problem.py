@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from typing import Any
+
+import torch
 
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.base import Region, Until
@@ -18,14 +21,16 @@ from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.boxes.choice import prefers_inputs
 from verifier.search.boxes.space import InputOptions, InputSpace
-from verifier.search.domains import Offer, Outcome, Progress, outweighed
-from verifier.search.journal import Journal
-from verifier.search.loop import Hunt, Limits, Part, Report, advance, hunt, pursue, search
+from verifier.search.domains import DomainsT, Offer, Outcome, Progress, outweighed
+from verifier.search.journal import Journal, Merged, Settled
+from verifier.search.loop import BranchAndBound, Limits, Report, Search, run
 from verifier.search.offers import Offers
-from verifier.search.race import race
-from verifier.search.sharpen import Sharpener, Sharpening
+from verifier.search.parallel import Cores, SharedSearch
+from verifier.search.race import Race
+from verifier.search.sharpen import SharpenedSearch, Sharpener, Sharpening
 from verifier.search.signs.root import Root
 from verifier.search.signs.space import Policy, SignSpace
+from verifier.search.space import Space
 from verifier.shapes import Float, Tensor
 
 Members = tuple[int, tuple[int, ...]]
@@ -66,49 +71,76 @@ class ProblemSearch:
         return self.splitting is Splitting.INPUTS
 
     def run(self, problem: Problem, found: ClauseBounds, arena: Target, clock: Clock, report: Report) -> Outcome:
-        """Decide all clauses that `found` has not closed.  `report` hears the totals after each batch."""
+        """Decide all clauses that `found` has not closed.  `report` hears the totals after each step."""
+        if problem.merged:
+            self.journal.hear(Merged(problem.merged))
+        closed = torch.nonzero(closes(found.lower)).flatten().tolist()
+        self.journal.hear(Settled(tuple(closed), lambda: found))
         waiting = open_clauses(problem, found)
         if not waiting:
             return Outcome(None, None, Progress())
         task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, arena, clock))
-        groups = [waiting[i : i + self._together(problem)] for i in range(0, len(waiting), self._together(problem))]
-        if not self.by_inputs(problem):
-            return self._one_after_the_other(task, groups, report)
-        cut = partial(task.boxes, waiting)
-        if self.splitting is Splitting.INPUTS or len(groups) > 1:
-            return race([cut], task.until, report)
-        return race([cut, partial(task.signs, waiting, self.limits)], task.until, report)
+        return run(self._search(task, waiting), task.until, report)
 
-    def _one_after_the_other(self, task: _Task, groups: list[list[Members]], report: Report) -> Outcome:
-        """Groups of boxes by the signs of their ReLUs."""
-        done, doubt = Progress(), None
-        for i, group in enumerate(groups):
-            later = done.waiting(_worst(task.found, groups[i + 1 :]))
-            if task.until.expired() or self.limits.reached(done.counts):
-                reason = Reason.TIMEOUT if task.until.expired() else Reason.LIMIT
-                return Outcome(None, reason, later.waiting(_worst(task.found, [group])))
-            progress, outcome = advance(task.signs(group, self._rest(done)), task.until, _after(later, report))
-            done = done + progress
-            if outcome is not None and outcome.witness is not None:
-                return Outcome(outcome.witness, None, done)
-            why = Reason.TIMEOUT if outcome is None else outcome.reason
-            if why in (Reason.TIMEOUT, Reason.LIMIT):
-                return Outcome(None, why, later + progress)
-            doubt = outweighed(doubt, why)
-        return Outcome(None, doubt, done)
+    def _search(self, task: _Task, waiting: list[Members]) -> Search:
+        """The search of some boxes: by their signs, group after group, or by smaller boxes, or a race of both."""
+        together = self._together(task.problem)
+        groups = [waiting[i : i + together] for i in range(0, len(waiting), together)]
+        if not self.by_inputs(task.problem):
+            return OneAfterAnother([(task.worst(group), partial(task.signs, group)) for group in groups], self.limits)
+        if self.splitting is Splitting.INPUTS or len(groups) > 1:
+            return task.boxes(waiting)
+        return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
 
     def _together(self, problem: Problem) -> int:
         """How many boxes are searched together."""
         return max(1, self.root_bytes // (24 * (problem.network.relus + problem.network.n_in)))
 
-    def _rest(self, done: Progress) -> Limits:
-        """What is left of the limits."""
-        domains, batches = self.limits.max_domains, self.limits.max_batches
-        return replace(
-            self.limits,
-            max_domains=None if domains is None else domains - done.domains,
-            max_batches=None if batches is None else batches - done.counts.batches,
-        )
+
+class OneAfterAnother(Search):
+    """Searches of groups of boxes, each given by what is known of it and by how to make its search."""
+
+    def __init__(self, groups: Sequence[tuple[float, Callable[[Limits], Search]]], limits: Limits) -> None:
+        self._groups, self._limits = list(groups), limits
+        self._now: Search | None = None
+        self._done = Progress()
+        self._doubt: Reason | None = None
+        self.progress = self._with_waiting()
+        self.outcome = None
+
+    def _with_waiting(self) -> Progress:
+        """What is done, and what is known of the groups that wait."""
+        return self._done.waiting(min((worst for worst, _ in self._groups), default=float("inf")))
+
+    def step(self) -> None:
+        if self._now is None:
+            _, make = self._groups.pop(0)
+            self._now = make(self._limits.after(self._done.counts))
+        self._now.step()
+        self.progress = self._with_waiting() + self._now.progress
+        if self._now.outcome is not None:
+            self._heed(self._now.outcome)
+
+    def _heed(self, outcome: Outcome) -> None:
+        """The search of one group has ended."""
+        self.close()
+        self._now = None
+        self._done = self._done + outcome.progress
+        self._doubt = outweighed(self._doubt, outcome.reason)
+        if outcome.witness is not None:
+            self.outcome = Outcome(outcome.witness, None, self._done)
+        elif outcome.reason in (Reason.TIMEOUT, Reason.LIMIT):
+            self.outcome = Outcome(None, outcome.reason, self.progress)
+        elif not self._groups:
+            self.outcome = Outcome(None, self._doubt, self._done)
+        else:
+            self.progress = self._with_waiting()
+            if self._limits.reached(self._done.counts):
+                self.outcome = Outcome(None, Reason.LIMIT, self.progress)
+
+    def close(self) -> None:
+        if self._now is not None:
+            self._now.close()
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,47 +153,64 @@ class _Task:
     until: Until
     offer: Offer
 
-    def signs(self, boxes: list[Members], limits: Limits) -> Hunt:
+    def signs(self, boxes: list[Members], limits: Limits) -> Search:
         """By the signs of ReLUs; a long search gets sharper bounds of hidden neurons and goes on with them."""
-        regions, policy, cores = [self._region(box) for box, _ in boxes], self.options.policy, self.options.cores
-        if self.options.sharpening is None:
-            return (yield from hunt(self._signs(boxes, regions, policy), limits, cores))
-        space = self._signs(boxes, regions, replace(policy, ladder=policy.ladder.lowest()))
-        part = Part.whole(space, limits.memory_bytes // cores)
-        net, machine = self.problem.network, (self.until, cores)
-        with Sharpener(self.options.sharpening, net, regions, machine) as sharpener:
-            running = pursue(part, limits)
-            while True:
-                try:
-                    progress = next(running)
-                except StopIteration as end:
-                    outcome: Outcome = end.value
-                    return outcome
-                yield progress
-                if sharpener.ready(progress):
-                    break
-            sharp = sharpener.regions()
-        sharper = self._signs(boxes, sharp, policy)
-        return (yield from pursue(part.moved(sharper, partial(sharper.adopted, before=space)), limits, cores))
+        options = self.options
+        policy, sharpening = options.policy, options.sharpening
+        regions = [self._region(box) for box, _ in boxes]
+        journal = Journal(above=options.journal)
+        if sharpening is None:
+            return self._shared(self._signs(boxes, regions, policy, journal), limits)
+        lowest = replace(policy, ladder=policy.ladder.lowest())
+        first = BranchAndBound(self._signs(boxes, regions, lowest, journal), self._each(limits))
 
-    def _signs(self, boxes: list[Members], regions: list[Region], policy: Policy) -> SignSpace:
-        root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
-        return SignSpace(root, policy, self.until, self.offer, self.options.journal)
+        def sharper(regions: list[Region]) -> Search:
+            return self._shared(self._signs(boxes, regions, policy, journal), limits, first)
 
-    def boxes(self, boxes: list[Members]) -> Hunt:
+        sharpener = Sharpener(sharpening, self.problem.network, regions, self.until, options.cores)
+        return SharpenedSearch(first, sharpener, sharper)
+
+    def boxes(self, boxes: list[Members]) -> Search:
         """By boxes of the input."""
+        options = self.options
         clauses = [clause for _, some in boxes for clause in some]
-        space = InputSpace(self.problem, clauses, self.offer, self.until, self._finish, self.options.inputs)
-        return hunt(space, self.options.limits, self.options.cores)
+        journal = Journal(above=options.journal)
+        finish = partial(self._finish, journal)
+        space = InputSpace(self.problem, clauses, self.offer, self.until, finish, options.inputs, journal)
+        return self._shared(space, options.limits)
 
-    def _finish(self, lower: Float[Tensor, " n0"], upper: Float[Tensor, " n0"], clauses: tuple[int, ...]) -> Outcome:
+    def _signs(self, boxes: list[Members], regions: list[Region], policy: Policy, journal: Journal) -> SignSpace:
+        root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
+        return SignSpace(root, policy, self.until, self.offer, journal)
+
+    def _shared(
+        self, space: Space[DomainsT, Any, Any, Any], limits: Limits, before: BranchAndBound[DomainsT] | None = None
+    ) -> Search:
+        """A search by as many processes as there may be; it goes on with the domains of `before`, if that is given."""
+        cores = self.options.cores
+        tree = BranchAndBound(space, self._each(limits) if cores == 1 else Limits(self._each(limits).memory_bytes))
+        if before is not None:
+            tree.adopt(before)
+        return tree if cores == 1 else SharedSearch(tree, limits, Cores(cores))
+
+    def _each(self, limits: Limits) -> Limits:
+        """Every process has its share of the memory."""
+        return replace(limits, memory_bytes=limits.memory_bytes // self.options.cores)
+
+    def _finish(
+        self, journal: Journal, lower: Float[Tensor, " n0"], upper: Float[Tensor, " n0"], clauses: tuple[int, ...]
+    ) -> Outcome:
         """Decide a small box by the signs of its few ambiguous ReLUs."""
         region = self.options.intermediate.region(
             self.problem.network, lower.unsqueeze(0), upper.unsqueeze(0), self.until
         )
         root = Root.of(self.problem, [region], [clauses])
-        space = SignSpace(root, self.options.policy, self.until, self.offer)
-        return search(space, self.options.limits, self.until)
+        space = SignSpace(root, self.options.policy, self.until, self.offer, Journal(above=journal))
+        return run(BranchAndBound(space, self.options.limits), self.until)
+
+    def worst(self, boxes: list[Members]) -> float:
+        """What is known of boxes whose search has not begun."""
+        return min(float(self.found.lower[k]) for _, clauses in boxes for k in clauses)
 
     def _region(self, box: int) -> Region:
         """The bounds of a box, unless they are known already."""
@@ -177,14 +226,3 @@ def open_clauses(problem: Problem, found: ClauseBounds) -> list[Members]:
     closed = closes(found.lower).tolist()
     members = ((box, tuple(k for k in clauses if not closed[k])) for box, clauses in enumerate(problem.clauses_of))
     return [(box, clauses) for box, clauses in members if clauses]
-
-
-def _worst(found: ClauseBounds, groups: list[list[Members]]) -> float:
-    """What is known of boxes whose search has not begun."""
-    clauses = [k for group in groups for _, some in group for k in some]
-    return min((float(found.lower[k]) for k in clauses), default=float("inf"))
-
-
-def _after(done: Progress, report: Callable[[Progress], None]) -> Callable[[Progress], None]:
-    """Reports a search on top of those that are done."""
-    return lambda progress: report(done + progress)

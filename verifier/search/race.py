@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
-from verifier.bounding.core.base import Until
 from verifier.result.verdict import Reason
 from verifier.search.domains import Outcome, Progress
-from verifier.search.loop import Hunt, Report, advance
+from verifier.search.loop import Search
 
 FIRST_SLICE = 1.0
 """Seconds that every search gets in the first round; rounds double."""
@@ -26,56 +24,96 @@ LEAST_REST = 10.0
 """Seconds that a search has at least after another one has given up."""
 
 
-@dataclass
 class Runner:
-    """One of the searches: it begins when its first slice does."""
+    """One of the searches: it is made when its first turn begins."""
 
-    make: Callable[[], Hunt]
-    hunt: Hunt | None = None
-    progress: Progress = field(default_factory=Progress)
-    spent: float = 0.0
+    def __init__(self, make: Callable[[], Search]) -> None:
+        self._make = make
+        self.search: Search | None = None
+        self.progress = Progress()
+        self.spent = 0.0
 
-    def run(self, seconds: float, until: Until, report: Report) -> Outcome | None:
+    def step(self) -> Outcome | None:
         began = time.perf_counter()
-        self.hunt = self.hunt or self.make()
-        slice_ = Until(until.clock.within(seconds))
-        self.progress, outcome = advance(self.hunt, slice_, report)
+        if self.search is None:
+            self.search = self._make()
+        self.search.step()
+        self.progress = self.search.progress
         self.spent += time.perf_counter() - began
-        return outcome
+        return self.search.outcome
 
     @property
     def speed(self) -> float:
         """Halvings of what is left, per second."""
         return -math.log2(max(self.progress.left, 1e-300)) / self.spent if self.spent else 0.0
 
+    def close(self) -> None:
+        if self.search is not None:
+            self.search.close()
 
-def race(makers: Sequence[Callable[[], Hunt]], until: Until, report: Report) -> Outcome:
-    """The outcome of whichever search decides first; they take turns, and the faster one gets longer ones.
+
+class Race(Search):
+    """Several searches of one problem: whichever decides first does.  They take turns; the faster one gets longer ones.
 
     A search that ends without an answer (numerics, a limit) leaves the others a few times as long as it took itself:
     what one of them cannot decide in floats, the others seldom can.
     """
-    runners, ended = [Runner(make) for make in makers], list[Runner]()
-    seconds, reason, allowed = FIRST_SLICE, Reason.TIMEOUT, float("inf")
-    while True:
-        fastest = max(runners, key=lambda runner: runner.speed)
-        for runner in list(runners):
-            others = [other.progress for other in (*ended, *runners) if other is not runner and other.spent]
-            favour = FAVOUR if len(runners) > 1 and runner is fastest and runner.spent else 1.0
-            if runner is runners[0] and not runner.spent:
-                favour = HEAD_START
-            turn = min(seconds * favour, allowed - runner.spent)
-            outcome = runner.run(turn, until, _on_top(others, report))
-            total = beside(runner.progress, others)
-            if outcome is not None:
-                if outcome.witness is not None or outcome.reason is None or len(runners) == 1:
-                    return Outcome(outcome.witness, outcome.reason, total)
-                runners.remove(runner)
-                ended.append(runner)
-                reason, allowed = outcome.reason, max(LEAST_REST, FAVOUR * runner.spent)
-            elif until.expired() or runner.spent >= allowed:
-                return Outcome(None, Reason.TIMEOUT if until.expired() else reason, total)
-        seconds *= 2
+
+    def __init__(self, makers: Sequence[Callable[[], Search]]) -> None:
+        self._runners = [Runner(make) for make in makers]
+        self._ended: list[Runner] = []
+        self._round = self._runners[:]  # whose turn it is, and who follows in this round
+        self._fastest = self._runners[0]
+        self._seconds = FIRST_SLICE
+        self._reason, self._allowed = Reason.TIMEOUT, float("inf")
+        self._turn_ends = self._turn()
+        self.progress = Progress(lower=-float("inf"))
+        self.outcome = None
+
+    def step(self) -> None:
+        runner = self._round[0]
+        outcome = runner.step()
+        others = [other.progress for other in (*self._ended, *self._runners) if other is not runner and other.spent]
+        self.progress = beside(runner.progress, others)
+        if outcome is not None:
+            self._heed(runner, outcome)
+        elif runner.spent >= self._allowed:
+            self.outcome = Outcome(None, self._reason, self.progress)
+        elif runner.spent >= self._turn_ends:
+            self._next()
+
+    def _heed(self, runner: Runner, outcome: Outcome) -> None:
+        """One of the searches has ended."""
+        if outcome.witness is not None or outcome.reason is None or len(self._runners) == 1:
+            self.outcome = Outcome(outcome.witness, outcome.reason, self.progress)
+            return
+        self._runners.remove(runner)
+        self._ended.append(runner)
+        self._reason, self._allowed = outcome.reason, max(LEAST_REST, FAVOUR * runner.spent)
+        self._next()
+
+    def _next(self) -> None:
+        """The turn of the next search."""
+        self._round = self._round[1:]
+        if not self._round:
+            self._round = self._runners[:]
+            self._fastest = max(self._runners, key=lambda runner: runner.speed)
+            self._seconds *= 2
+        self._turn_ends = self._turn()
+
+    def _turn(self) -> float:
+        """How much its search will have spent when this turn ends."""
+        runner = self._round[0]
+        favour = 1.0
+        if runner is self._runners[0] and not runner.spent:
+            favour = HEAD_START
+        elif len(self._runners) > 1 and runner is self._fastest and runner.spent:
+            favour = FAVOUR
+        return min(runner.spent + self._seconds * favour, self._allowed)
+
+    def close(self) -> None:
+        for runner in (*self._runners, *self._ended):
+            runner.close()
 
 
 def beside(now: Progress, others: Sequence[Progress]) -> Progress:
@@ -84,7 +122,3 @@ def beside(now: Progress, others: Sequence[Progress]) -> Progress:
     for other in others:
         counts, lower, most = counts + other.counts, max(lower, other.lower), max(most, other.max_open)
     return Progress(counts, now.open, most, lower, now.left)
-
-
-def _on_top(others: Sequence[Progress], report: Report) -> Report:
-    return lambda progress: report(beside(progress, others))

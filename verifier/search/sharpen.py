@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from verifier.bounding.core.base import Bounder, Region, Until
 from verifier.bounding.hidden import Known, Sharpened
 from verifier.network.network import Network
-from verifier.processes import Answer
+from verifier.processes import Forked
 from verifier.search.domains import Progress
+from verifier.search.loop import Search
 
 SOON = 0.5
 """Seconds of search after which another core begins with it: one search in many then ends before it is used."""
@@ -33,28 +34,31 @@ class Sharpening:
 
 
 class Sharpener:
-    """Decides when bounds are to be sharpened in one search, and does it: in a `with` block, at most once."""
+    """Decides when bounds are to be sharpened in one search, and does it, at most once."""
 
-    def __init__(self, options: Sharpening, net: Network, known: Sequence[Region], machine: tuple[Until, int]) -> None:
+    def __init__(
+        self, options: Sharpening, net: Network, known: Sequence[Region], until: Until, cores: int = 1
+    ) -> None:
         """`known` are the boxes with the bounds that the search begins with."""
-        self._options, self._net, self._known, (self._until, self._cores) = options, net, known, machine
-        self._began, self._patience, self._asked = time.monotonic(), options.after, False
-        self._beside: Answer[list[Region]] | None = None
+        self._options, self._net, self._known, self._until, self._cores = options, net, known, until, cores
+        self._began: float | None = None
+        self._patience, self._asked = options.after, False
+        self._beside: Forked[list[Region]] | None = None
 
-    def __enter__(self) -> Sharpener:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Nobody needs the bounds any more."""
         if self._beside is not None:
             self._beside.end()
 
     def ready(self, progress: Progress) -> bool:
-        """Whether the search should now ask for its bounds."""
+        """Whether the search should now ask for its bounds; time counts from the first call."""
+        if self._began is None:
+            self._began = time.monotonic()
         elapsed = time.monotonic() - self._began
         if self._cores == 1:
             return self._patient(elapsed, progress)
         if self._beside is None and elapsed >= min(SOON, self._options.after):
-            self._beside = Answer(lambda send: self._sharp(2 * self._options.share))
+            self._beside = Forked(lambda send: self._sharp(2 * self._options.share))
         return self._beside is not None and self._beside.now() is not None
 
     def _patient(self, elapsed: float, progress: Progress) -> bool:
@@ -74,3 +78,32 @@ class Sharpener:
             Sharpened(Known(region), self._options.bounder).region(self._net, region.lower, region.upper, until)
             for region in self._known
         ]
+
+
+class SharpenedSearch(Search):
+    """A search that moves to sharper bounds of hidden neurons if it turns out to be long.
+
+    `sharper` makes the search that then goes on with the domains of the first one, which is no longer needed.
+    """
+
+    def __init__(self, first: Search, sharpener: Sharpener, sharper: Callable[[list[Region]], Search]) -> None:
+        self._now, self._sharper = first, sharper
+        self._sharpener: Sharpener | None = sharpener
+        self._begun = False
+        self.progress = first.progress
+        self.outcome = first.outcome
+
+    def step(self) -> None:
+        if self._begun and self._sharpener is not None and self._sharpener.ready(self.progress):
+            self._now = self._sharper(self._sharpener.regions())
+            self._sharpener.close()
+            self._sharpener = None
+        else:
+            self._now.step()
+        self._begun = True
+        self.progress, self.outcome = self._now.progress, self._now.outcome
+
+    def close(self) -> None:
+        self._now.close()
+        if self._sharpener is not None:
+            self._sharpener.close()

@@ -1,10 +1,7 @@
-"""The search tree as JSON lines, one domain per line, in the order in which the domains were bounded.
+"""The search tree as JSON lines, one domain per line; docs/formats.md describes them.
 
-    {"id": 7, "parent": 3, "clause": 0, "split": [[2, 117, -1]], "bound": -0.12, "closed": false,
-     "tier": "alpha_crown", "time": 1.25}
-
-`split` lists where the domain was split off its parent: group (from 1), neuron, sign.  `clause` is its number in the
-property, `bound` null where none is known, `time` the seconds since the search began.
+{"id": 7, "parent": 3, "clause": 0, "split": [[2, 117, -1]], "bound": -0.12, "closed": false,
+ "tier": "alpha_crown", "time": 1.25}
 """
 
 from __future__ import annotations
@@ -16,12 +13,29 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+import torch
 
 from verifier.errors import InputError
-from verifier.search.journal import Bounded, Journal
+from verifier.search.journal import (
+    Bounded,
+    Clipped,
+    Closed,
+    Event,
+    Implied,
+    Journal,
+    Listener,
+    Merged,
+    Split,
+    Stepped,
+    Superseded,
+)
+from verifier.shapes import Int, Tensor
 
 log = logging.getLogger(__name__)
+
+Line = dict[str, Any]
 
 
 @contextmanager
@@ -38,43 +52,90 @@ def tracing(path: str | None) -> Iterator[Journal]:
     except OSError as error:
         raise InputError(f"the trace cannot be written: {error.strerror or error}", path) from error
     with Path(path).open("w", encoding="utf-8") as file:
-        yield TraceWriter(file)
+        yield Journal([TraceWriter(file)])
 
 
-class TraceWriter(Journal):
-    """Writes every domain that is bounded."""
+class TraceWriter(Listener):
+    """Writes every domain when the step is over in which it was bounded, and once more if it is closed later."""
 
     def __init__(self, file: TextIO) -> None:
-        super().__init__()
         self._file: TextIO | None = file
         self._began = time.monotonic()
+        self._merged = 0
+        self._lines: dict[int, Line] = {}  # of the domains of this step
+        self._open: dict[int, Line] = {}  # of earlier ones
 
-    def bounded(self, found: Bounded) -> None:
+    def note(self, event: Event) -> list[Line] | None:
+        match event:
+            case Merged(neurons=neurons):
+                self._merged = neurons
+            case Split():
+                self._lines.update(self._born(event))
+            case Implied(number=number, places=places):
+                self._add(number, "implied", places())
+            case Bounded(number=number, lower=lower, tier=tier):
+                self._add(number, "tier", [tier] * len(number))
+                self._add(number, "bound", [b if math.isfinite(b) else None for b in lower.tolist()])
+            case Clipped():
+                self._add(event.number, "clipped", _clipped(event))
+            case Closed(number=number, by=by):
+                return self._closed(number.tolist(), by.value)
+            case Superseded(number=number):
+                return self._closed(number.tolist(), "superseded")
+            case Stepped(number=number):
+                return self._stepped(number.tolist())
+        return None
+
+    def keep(self, note: object) -> None:
+        assert isinstance(note, list)
         if self._file is None:
             return
         try:
-            self._file.writelines(self._lines(found))
+            self._file.writelines(json.dumps(line) + "\n" for line in note)
             self._file.flush()  # a run that is killed leaves what was bounded before
         except OSError as error:
             log.warning("the trace ends here: %s", error.strerror or error)
             self._file = None
 
-    def _lines(self, found: Bounded) -> Iterator[str]:
-        root, moment = found.batch.root, round(time.monotonic() - self._began, 4)
-        signs = found.batch.signs
-        sides = signs.gather(1, found.kinks.clamp(min=0)) if signs.shape[1] else found.kinks
-        clauses = root.numbers[found.batch.clause]
-        columns = (found.number, found.parent, clauses, found.kinks, sides, found.lower, found.closed)
-        for number, parent, clause, kinks, side, lower, closed in zip(*(c.tolist() for c in columns), strict=True):
-            split = [[*root.place(kink), sign] for kink, sign in zip(kinks, side, strict=True) if kink >= 0]
-            line = {
-                "id": number,
-                "parent": parent if parent >= 0 else None,
-                "clause": clause,
-                "split": split,
-                "bound": lower if math.isfinite(lower) else None,
-                "closed": closed,
-                "tier": found.tier,
-                "time": moment,
-            }
-            yield json.dumps(line) + "\n"
+    def _born(self, event: Split) -> Iterator[tuple[int, Line]]:
+        columns = event.number.tolist(), event.parent.tolist(), event.clause.tolist(), event.places()
+        for number, parent, clause, places in zip(*columns, strict=True):
+            line: Line = {"id": number, "parent": parent if parent >= 0 else None, "clause": clause, "split": places}
+            line |= {"bound": None, "closed": False, "tier": None, "time": None}
+            if parent < 0 and self._merged:
+                line["merged"] = self._merged
+            yield number, line
+
+    def _add(self, numbers: Int[Tensor, " D"], key: str, values: list[Any]) -> None:
+        for number, value in zip(numbers.tolist(), values, strict=True):
+            if value != []:
+                self._lines[number][key] = value
+
+    def _closed(self, numbers: list[int], by: str) -> list[Line]:
+        """The lines of domains that are closed by something else than their own step: these are written again."""
+        for number in numbers:
+            line = self._lines.get(number) or self._open[number]
+            line |= {"closed": True, "by": by}
+        return [self._open.pop(number) | {"time": self._now()} for number in numbers if number in self._open]
+
+    def _stepped(self, numbers: list[int]) -> list[Line]:
+        """The lines of the domains of a step, which are then complete."""
+        now = self._now()
+        lines = [self._lines.pop(number) | {"time": now} for number in numbers]
+        for line in lines:
+            self._open.pop(line["parent"], None)
+        self._open |= {line["id"]: line for line in lines if not line["closed"]}
+        return lines
+
+    def _now(self) -> float:
+        return round(time.monotonic() - self._began, 4)
+
+
+def _clipped(event: Clipped) -> list[list[list[float]]]:
+    """The inputs of each box that clipping has narrowed, with their ends."""
+    found: list[list[list[float]]] = [[] for _ in range(len(event.number))]
+    low, high = event.after
+    changed = (event.before[0] != low) | (event.before[1] != high)
+    for box, axis in torch.nonzero(changed).tolist():
+        found[box].append([axis, float(low[box, axis]), float(high[box, axis])])
+    return found

@@ -16,8 +16,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Objective, Region, Until, unit_objectives
-from verifier.bounding.hidden import Intermediate, RootBounds
 from verifier.bounding.lp.bounder import CutLP, PlanetLP, RowCut, cutting_planes, lp_with_cuts
 from verifier.bounding.lp.cuts import most_violated_mask
 from verifier.bounding.lp.model import Model
@@ -33,7 +33,7 @@ SEEDS = st.integers(0, 2**16)
 
 
 def root(net: Network, lower: torch.Tensor, upper: torch.Tensor, method: str = "best") -> Region:
-    return RootBounds(Intermediate(method)).region(net, lower, upper, Until())
+    return HIDDEN.build(method).region(net, lower, upper, Until())
 
 
 def rows(net: Network, seed: int, count: int = 2) -> Objective:

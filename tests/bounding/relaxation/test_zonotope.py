@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verifier.bounding.core.base import Until
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.relaxation.zonotope import Zonotopes, growth, propagate
+from verifier.bounding.solvers.crown import Slope
 from verifier.network.network import Network
 from verifier.operators import Dense
 
@@ -78,7 +79,7 @@ def test_chains_are_bounded_as_by_parallel_faces(seed: int) -> None:
     net = networks.dense(seed)
     lower, upper = networks.box(net, seed, 0.8, 2)
     found = propagate(net, lower, upper)
-    swept = RootBounds(Intermediate.WONG_KOLTER).region(net, lower, upper, Until())
+    swept = RootBounds(Slope.PARALLEL).region(net, lower, upper, Until())
     for k in range(len(net.groups)):
         kinked = (swept.l_hat[k] < 0) & (swept.u_hat[k] > 0)
         torch.testing.assert_close(found.l_hat[k][kinked], swept.l_hat[k][kinked], rtol=1e-9, atol=1e-9)

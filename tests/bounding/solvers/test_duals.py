@@ -11,12 +11,13 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from verifier.bounding import HIDDEN
 from verifier.bounding.core.ascent import Ascent, Dual, Steps
 from verifier.bounding.core.base import Bounder, Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.anderson import RowGeometry
 from verifier.bounding.cuts.masks import Form
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.active_set import ActiveSet, Additions, OraclePoint
@@ -52,7 +53,7 @@ def untied(solver: Bounder) -> Bounder:
 
 def root(net: Network, seed: int, radius: float = 0.6, count: int = 2, method: str = "best") -> Region:
     lower, upper = networks.box(net, seed, radius, count)
-    return RootBounds(Intermediate(method)).region(net, lower, upper, Until())
+    return HIDDEN.build(method).region(net, lower, upper, Until())
 
 
 def rows(net: Network, seed: int, count: int = 2) -> Objective:

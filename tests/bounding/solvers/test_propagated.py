@@ -11,12 +11,13 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from verifier.bounding import HIDDEN
 from verifier.bounding.core.ascent import Ascent, Averaging, Steps
 from verifier.bounding.core.base import Objective, Until
 from verifier.bounding.core.state import cat
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, GroupBits, refreshed
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import PlanetLP, RowCut, lp_with_cuts
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
@@ -44,7 +45,7 @@ PAIRS = [
 def instance(family: str, seed: int, count: int = 1, rows: int = 1, method: str = "best") -> tuple[Sweep, Objective]:
     net = networks.FAMILIES[family](seed)
     lower, upper = networks.box(net, seed, 1.0, count)
-    region = RootBounds(Intermediate(method)).region(net, lower, upper, Until())
+    region = HIDDEN.build(method).region(net, lower, upper, Until())
     kinks = Sweep.prepare(net, region, len(net.layers)).kinks
     region = replace(region, kinks=tuple(k.index for k in kinks))
     return Sweep.prepare(net, region, len(net.layers)), random_rows(net, seed, rows)

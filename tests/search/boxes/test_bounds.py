@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search.cases import random_case
+from search.cases import begun, random_case
 
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.relaxation.zonotope import Form, propagate
@@ -23,7 +23,6 @@ from verifier.search.boxes.slopes import Choice, Kinked, Sweeps, climb
 from verifier.search.boxes.space import InputSpace
 from verifier.search.boxes.table import Table
 from verifier.search.boxes.weights import best_weights
-from verifier.search.domains import Step
 
 SEEDS = st.integers(0, 10_000)
 FAMILY = st.sampled_from(sorted(networks.FAMILIES))
@@ -138,11 +137,11 @@ def test_weights_balance_rows_that_exclude_each_other() -> None:
     assert alone.tolist() == [[1.0, 0.0]]
 
 
-def roots(problem: Problem) -> Step[BoxDomains]:
+def roots(problem: Problem) -> BoxDomains:
     def offer(x: torch.Tensor, clauses: torch.Tensor) -> None:
         return None
 
-    return InputSpace(problem, range(len(problem.rows)), offer, Until()).begin()
+    return begun(InputSpace(problem, range(len(problem.rows)), offer, Until()))
 
 
 @pytest.mark.parametrize("family", sorted(networks.FAMILIES))
@@ -150,7 +149,7 @@ def roots(problem: Problem) -> Step[BoxDomains]:
 def test_bounds_are_below_the_exact_minimum_and_a_batch_is_its_members(family: str, seed: int) -> None:
     case = random_case(family, seed, (1, 2), seed % 2 == 1)
     problem = case.problem([-0.05, -0.05])
-    boxes = halved(roots(problem).open)
+    boxes = halved(roots(problem))
     bounder = BoxBounder(problem.network, problem.network.to(dtype=torch.float32), Table.of(problem, (0, 1)), Effort())
     together = bounder.bound(boxes)
     for clause in (0, 1):

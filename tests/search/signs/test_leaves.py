@@ -9,8 +9,7 @@ import oracle
 import pytest
 import torch
 from falsify import instances
-from search.cases import Case, decide, domains_of, patterns, random_case, root_of, twin
-from search.signs.test_space import wedge
+from search.cases import Case, decide, domains_of, patterns, random_case, root_of, twin, wedge
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.lp.program import Program

@@ -10,7 +10,22 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from falsify import instances
-from search.cases import STILL, Late, decide, domains_of, grow, patterns, random_case, root_of, slopes, unsigned
+from search.cases import (
+    STILL,
+    UNIT,
+    Late,
+    decide,
+    domains_of,
+    grow,
+    hard,
+    narrow,
+    patterns,
+    random_case,
+    root_of,
+    slopes,
+    unsigned,
+    wedge,
+)
 from speed import PATIENCE
 
 from verifier.bounding.core.ascent import Ascent, Steps
@@ -30,24 +45,6 @@ from verifier.search.loop import Limits
 from verifier.search.offers import Offers
 from verifier.search.signs.root import Root
 from verifier.search.signs.space import Brood, Policy
-
-UNIT = instances.boxes([[-1]], [[1]])
-
-
-def narrow(batch: int) -> Policy:
-    """Batches of at most that many children, one level at a time; short ascents."""
-    return Policy(slopes(Ascent(15, Steps(0.2, 0.02)), Ascent(6, Steps(0.1, 0.03))), batch=batch, fill=1)
-
-
-def wedge(offset: float = 0.25) -> Network:
-    """y = |x - offset|."""
-    hidden = instances.layer("hidden", 0, [[1.0], [-1.0]], [-offset, offset])
-    return Network((1,), (hidden,), instances.layer("out", 1, [[1.0, 1.0]], [0.0]))
-
-
-def hard(margin: float = 1e-3, rows: int = 3) -> Problem:
-    """More than a hundred domains with the default policy."""
-    return random_case("residual", 1, (rows,)).problem([margin])
 
 
 def slope_dual(task: Task) -> ConjunctionDual:
@@ -159,7 +156,7 @@ def test_improvements_count_per_level() -> None:
     kinks = torch.tensor([[0, 1], [0, -1], [1, -1], [-1, -1]])
     number, lower = torch.arange(4), torch.full((4,), -4.0)
     rise = torch.tensor([math.nan, 2.0, 2.0, math.nan])
-    brood = Brood(domains_of(root, torch.zeros(4, 2)), number, number, kinks, lower, rise, torch.zeros(4, 0), 0)
+    brood = Brood(domains_of(root, torch.zeros(4, 2)), number, kinks, lower, rise, torch.zeros(4, 0), 0)
     found = brood.risen(torch.tensor([-1.0, -3.0, -5.0, -1.0]))
     assert found[:3].tolist() == [1.5, 1.5, 1.0]
     assert math.isnan(found[3])

@@ -28,7 +28,7 @@ from search.cases import (
 )
 
 from verifier.bounding.core.base import Until
-from verifier.bounding.hidden import Intermediate, RootBounds
+from verifier.bounding.hidden import RootBounds
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.search.loop import Limits
@@ -133,7 +133,7 @@ def test_bounds_are_inherited() -> None:
     batch, kinks = split_at(root, signs_at(root, x), 0.4, 1)
     parent = AfterSplit().tightened(batch, kinks, Until())
     for again in (
-        AfterSplit(RootBounds(Intermediate.INTERVAL)).tightened(parent, kinks, Until()),
+        AfterSplit(RootBounds(None)).tightened(parent, kinks, Until()),
         AfterSplit(every=1000).tightened(parent, kinks, Until()),
         AfterSplit().tightened(parent, kinks, Until(Clock.begin(0.0))),
         Never().tightened(parent, kinks, Until()),

@@ -10,7 +10,7 @@ In goes a torch module: a user's own, or a graph that onnx2torch has made of a r
     dispatch     finds the rule of every torch function that meets such a tensor
     affine, windows, piecewise, moves    the rules
 
-A further function of torch is one rule in one of the last four files (or in a new one that `dispatch` imports):
+A further function of torch is one rule in one of the last four files (or in a new one beside them):
 
     @lowers("negative", "neg")
     def neg(low: Lowering, input: Any) -> Expression:

@@ -14,11 +14,14 @@ from typing import Any
 import torch
 
 from verifier.errors import VerifierError
-from verifier.network.lowering import affine, moves, piecewise, windows  # noqa: F401 (they register their rules)
+from verifier.network.lowering import moves, windows
 from verifier.network.lowering.expression import Expression
 from verifier.network.lowering.memory import MemoryLayout, overlap, same_memory
 from verifier.network.lowering.tracing import RULES, Lowering, Traced, depends, leaves
+from verifier.registry import import_rules
 from verifier.shapes import Tensor
+
+import_rules("verifier.network.lowering", "lowers")
 
 Handler = Callable[..., Any]
 

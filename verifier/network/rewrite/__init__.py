@@ -8,7 +8,7 @@ constants and shapes folded, paddings explicit and one output per node, together
     constants    folds what does not depend on the input, exactly where float64 allows it
     arithmetic, moves, windows    one rewriter per operator
 
-A further operator is one function in one of the last three files (or in a new one that `normalise` imports):
+A further operator is one function in one of the last three files (or in a new one beside them):
 
     @rewrites("Neg")
     def negated(graph: Graph, node: onnx.NodeProto) -> Rewritten:

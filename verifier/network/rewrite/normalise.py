@@ -14,7 +14,6 @@ import onnx
 from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
 
 from verifier.errors import InputError, VerifierError, one_line
-from verifier.network.rewrite import arithmetic, moves, windows  # noqa: F401 (they register their rewriters)
 from verifier.network.rewrite.constants import fold
 from verifier.network.rewrite.graph import (
     OPSET,
@@ -27,6 +26,9 @@ from verifier.network.rewrite.graph import (
     model_of,
     refuse,
 )
+from verifier.registry import import_rules
+
+import_rules("verifier.network.rewrite", "rewrites")
 
 _BUILT_IN = ("ai.onnx", "com.microsoft", "com.ms.", "org.pytorch.aten")
 """Beginnings of domains that have operators of their own."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
+
 from verifier.search.domains import Domains, cat
+from verifier.search.journal import Place
 from verifier.shapes import Bool, Float, Int, Tensor
 
 
@@ -63,3 +66,17 @@ def divisible(boxes: BoxDomains) -> Bool[Tensor, " D"]:
 def middle(low: Float[Tensor, "D n"], high: Float[Tensor, "D n"]) -> Float[Tensor, "D n"]:
     """Between the ends, whatever their size."""
     return low / 2 + high / 2
+
+
+def moved_ends(parents: BoxDomains, children: BoxDomains) -> list[list[Place]]:
+    """Where each child ends earlier than its parent: 0, the input, 1 (-1: from above), and the new end.
+
+    Require: the children still have the numbers of their parents.
+    """
+    row = {number: i for i, number in enumerate(parents.number.tolist())}
+    mine = parents.select(torch.tensor([row[number] for number in children.number.tolist()], dtype=torch.long))
+    found: list[list[Place]] = [[] for _ in range(len(children))]
+    for side, before, after in ((1, mine.low, children.low), (-1, mine.high, children.high)):
+        for child, axis in torch.nonzero(before != after).tolist():
+            found[child].append((0, axis, side, float(after[child, axis])))
+    return found

@@ -1,6 +1,6 @@
 """Branch and bound over boxes of the input.
 
-Domains are boxes; a batch of them is cut, bounded, closed, clipped, and what is left goes back to the engine.  A box
+Domains are boxes; a batch of them is cut, bounded, closed, clipped, and what is left waits for its turn.  A box
 that cutting no longer helps is handed over to `finish`, which decides it in another way: by the signs of its few
 ambiguous neurons, or by a linear program.
 """
@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 
 import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.relaxation.zonotope import fits_single
+from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
+from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Effort
-from verifier.search.boxes.boxes import BoxDomains, divisible, middle, split
+from verifier.search.boxes.boxes import BoxDomains, divisible, middle, moved_ends, split
 from verifier.search.boxes.candidates import Candidates
 from verifier.search.boxes.table import Table
-from verifier.search.domains import Counts, Offer, Outcome, Progress, Space, Step, cat, outweighed
+from verifier.search.domains import Offer, Outcome, cat, outweighed
+from verifier.search.journal import Bounded, By, Clipped, Closed, Journal, Place, Split, Undecided
+from verifier.search.space import Leaves, Remaining, Space
 from verifier.shapes import Bool, Float, Int, Tensor
 
 Finish = Callable[[Tensor, Tensor, tuple[int, ...]], Outcome]
@@ -52,14 +55,31 @@ class InputOptions:
     offers: int = 8  # points per batch that the falsifier may get
 
 
-class InputSpace(Space[BoxDomains]):
+@dataclass(frozen=True, eq=False)
+class BoundedBoxes:
+    """Boxes with their bounds, chunk by chunk, and those for which time did not suffice."""
+
+    chunks: list[tuple[BoxDomains, BoxBounds]]
+    untouched: list[BoxDomains]
+    number: Int[Tensor, " D"]
+
+
+@dataclass(frozen=True, eq=False)
+class RemainingBoxes(Remaining):
+    """What is left of boxes, and a corner of each that may be unsafe."""
+
+    boxes: BoxDomains
+    corner: Float[Tensor, "L n0"]
+
+
+class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
     """The clauses of a problem that are to be searched, by boxes of the input.
 
     requires:   a problem in float64, and the numbers of its clauses that are open
     guarantees: that of `Space`
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (the last three have defaults)
         self,
         problem: Problem,
         clauses: Sequence[int],
@@ -67,8 +87,11 @@ class InputSpace(Space[BoxDomains]):
         until: Until,
         finish: Finish | None = None,
         options: InputOptions | None = None,
+        journal: Journal | None = None,
     ) -> None:
         net = problem.network
+        self.journal = journal or Journal()
+        self.bounding = Stopwatch()
         self.options = options or InputOptions()
         self._until, self._finish, self._net = until, finish, net
         self._table = Table.of(problem, clauses)
@@ -76,68 +99,91 @@ class InputSpace(Space[BoxDomains]):
         self._first = SINGLE if fits_single(net) else DOUBLE
         self._bounder = BoxBounder(net, single, self._table, self.options.effort)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
-        self._made = 0
         self._symbols = net.n_in + net.relus  # per box, in the last batch
-        self._cutting, self._finishing = 0.0, 0.0  # seconds spent on each
+        self._cutting, self._finishing = Stopwatch(), Stopwatch()
+        self._whole = self._numbers(0)  # of the root boxes
+
+    @property
+    def roots(self) -> int:
+        return len(self._table.lower)
 
     @property
     def parents(self) -> int:
         each = 2.0 * self._net.parameters * self._symbols
         return max(1, min(self.options.batch, int(BATCH_WORK / each)))
 
-    def begin(self) -> Step[BoxDomains]:
+    def whole(self) -> BoxDomains:
         table = self._table
         boxes, device = len(table.lower), table.lower.device
 
         def same(value: float, dtype: torch.dtype) -> Tensor:
             return torch.full((boxes,), value, dtype=dtype, device=device)
 
-        return self._bounded(
-            BoxDomains(
-                number=same(0, torch.long),
-                clause=table.number.amax(dim=1),
-                lower=same(-torch.inf, torch.float64),
-                depth=same(0, torch.int32),
-                tier=same(self._first, torch.int8),
-                root=torch.arange(boxes, device=device),
-                pending=table.number >= 0,
-                low=table.lower,
-                high=table.upper,
-                gains=torch.zeros_like(table.lower, dtype=torch.float32),
-                kinks=same(self._net.relus, torch.int32),
-                shrunk=same(False, torch.bool),
-            )
+        whole = BoxDomains(
+            number=same(-1, torch.long),
+            clause=table.number.amax(dim=1),
+            lower=same(-torch.inf, torch.float64),
+            depth=same(0, torch.int32),
+            tier=same(self._first, torch.int8),
+            root=torch.arange(boxes, device=device),
+            pending=table.number >= 0,
+            low=table.lower,
+            high=table.upper,
+            gains=torch.zeros_like(table.lower, dtype=torch.float32),
+            kinks=same(self._net.relus, torch.int32),
+            shrunk=same(False, torch.bool),
         )
+        born = self._born(whole, whole.number, lambda: [[] for _ in range(boxes)])
+        self._whole = born.number
+        return born
 
-    def expand(self, parents: BoxDomains) -> Step[BoxDomains]:
-        return self._bounded(split(parents, min(self.options.least_children, self.parents)))
+    def split(self, parents: BoxDomains) -> BoxDomains:
+        with self._cutting:
+            made = split(parents, min(self.options.least_children, self.parents))
+            made = made.select(made.kinks.argsort())
+            return self._born(made, made.number, lambda: moved_ends(parents, made))
 
-    def _bounded(self, boxes: BoxDomains) -> Step[BoxDomains]:
-        """Bound boxes, chunk by chunk, and keep what is open; what time does not suffice for stays open as it is."""
-        begun = perf_counter()
-        boxes = self._numbered(boxes.select(boxes.kinks.argsort()))
-        before = perf_counter()
-        parts = [self._part(place, part) for place, part in enumerate(self._chunks(boxes))]
-        seconds, bounded = perf_counter() - before, sum(count for _, _, count in parts)
-        found = cat([left for left, _, _ in parts])
-        witness = self._candidates.tried(found, torch.cat([corner for _, corner, _ in parts]))
-        self._cutting += perf_counter() - begun
-        counts = Counts({NAMES[int(boxes.tier[0])]: bounded}, batches=1, seconds=seconds)
-        if witness is not None:
-            return Step(found, counts, witness)
-        if len(found):
-            self._symbols = self._net.n_in + int(found.kinks.float().mean())
-        return self._handed_over(found, counts)
+    def _numbers(self, count: int) -> Int[Tensor, " D"]:
+        new = self.journal.numbers(count)
+        return torch.arange(new.start, new.stop, device=self._table.lower.device)
 
-    def _part(self, place: int, part: BoxDomains) -> tuple[BoxDomains, Float[Tensor, "D n0"], int]:
-        """What stays open of a chunk, a corner of each box, and how many were bounded."""
-        if place and self._until.expired():
-            return part, part.low, 0
-        return *self._judged(part, self._bounder.bound(part)), len(part)
+    def _born(
+        self, boxes: BoxDomains, parent: Int[Tensor, " D"], places: Callable[[], list[list[Place]]]
+    ) -> BoxDomains:
+        """The same with numbers of their own."""
+        born = replace(boxes, number=self._numbers(len(boxes)))
+        self.journal.hear(Split(born.number, parent, born.clause, born, places))
+        return born
 
-    def _numbered(self, boxes: BoxDomains) -> BoxDomains:
-        first, self._made = self._made, self._made + len(boxes)
-        return replace(boxes, number=torch.arange(first, self._made, device=boxes.low.device))
+    def bound(self, children: BoxDomains) -> BoundedBoxes:
+        """Chunk by chunk; at least the first of them, however late it is."""
+        chunks, found = self._chunks(children), list[tuple[BoxDomains, BoxBounds]]()
+        with self._cutting, self.bounding:
+            for chunk in chunks:
+                if found and self._until.expired():
+                    break
+                found.append((chunk, self._bounder.bound(chunk)))
+        return BoundedBoxes(found, chunks[len(found) :], children.number)
+
+    def certify(self, bounded: BoundedBoxes) -> RemainingBoxes:
+        """Close and clip boxes; what time did not suffice for stays open as it is."""
+        with self._cutting, self.bounding:
+            parts = [self._judged(boxes, found) for boxes, found in bounded.chunks]
+        left = cat([*(boxes for boxes, _ in parts), *bounded.untouched])
+        corner = torch.cat([*(corner for _, corner in parts), *(boxes.low for boxes in bounded.untouched)])
+        if len(left):
+            self._symbols = self._net.n_in + int(left.kinks.float().mean())
+        return RemainingBoxes(bounded.number, 0, left, corner)
+
+    def attack(self, left: RemainingBoxes) -> Counterexample | None:
+        with self._cutting:
+            return self._candidates.tried(left.boxes, left.corner)
+
+    def open(self, left: RemainingBoxes, leaves: Leaves) -> BoxDomains:
+        return left.boxes if leaves.rows is None else left.boxes.select(~leaves.rows)
+
+    def covering(self, domains: BoxDomains) -> Int[Tensor, " D"]:
+        return self._whole[domains.root]
 
     def _chunks(self, boxes: BoxDomains) -> list[BoxDomains]:
         """Parts of similar boxes whose zonotopes fit into the cache, judged by what their parents needed."""
@@ -151,6 +197,7 @@ class InputSpace(Space[BoxDomains]):
         """The boxes that stay open, clipped, and a corner of each that may be unsafe."""
         pending = boxes.pending & ~found.closed
         kept = torch.nonzero(pending.any(dim=1) & found.some).flatten()
+        self._tell(boxes, found, pending, kept)
         before, low, high, pending = boxes.select(kept), found.low[kept], found.high[kept], pending[kept]
         lower, worst = torch.where(pending, found.lower[kept], torch.inf).min(dim=1)
         sure = torch.isfinite(lower) & (found.doubt[kept] <= ROUGH * lower.abs())
@@ -169,30 +216,56 @@ class InputSpace(Space[BoxDomains]):
         )
         return left, found.corner[kept].clamp(low, high)
 
-    def _handed_over(self, left: BoxDomains, counts: Counts) -> Step[BoxDomains]:
+    def _tell(self, boxes: BoxDomains, found: BoxBounds, pending: Bool[Tensor, "D C"], kept: Int[Tensor, " d"]) -> None:
+        """Which boxes the bounds close, of which clipping leaves nothing, and what it leaves of the others."""
+
+        def evidence() -> tuple[BoxDomains, BoxBounds]:
+            return boxes, found
+
+        lower = torch.where(boxes.pending, found.lower, torch.inf).amin(dim=1)
+        self.journal.hear(Bounded(boxes.number, lower, NAMES[int(boxes.tier[0])]))
+        some = pending.any(dim=1)
+        self.journal.hear(Closed(boxes.number[~some], By.BOUND, evidence))
+        self.journal.hear(Closed(boxes.number[some & ~found.some], By.CLIPPED, evidence))
+        sides = (boxes.low[kept], boxes.high[kept]), (found.low[kept], found.high[kept])
+        self.journal.hear(Clipped(boxes.number[kept], *sides, evidence))
+
+    def leaves(self, left: RemainingBoxes) -> Leaves:
         """Let `finish` decide boxes that cutting does not help; the others stay open.
 
         Those that can still be cut are handed over, deepest first, for as long as cutting has taken: neither way can
         lose more than half of the time to the other.
         """
-        doubt: Reason | None = None
-        undecided = float("inf")
-        stays = torch.ones(len(left), dtype=torch.bool, device=left.low.device)
-        for place, must in self._stuck(left):
+        boxes = left.boxes
+        decided = Leaves(torch.zeros(len(boxes), dtype=torch.bool, device=boxes.low.device))
+        for place, must in self._stuck(boxes):
             if self._until.expired():
-                doubt = outweighed(doubt, Reason.TIMEOUT)
+                return replace(decided, doubt=outweighed(decided.doubt, Reason.TIMEOUT))
+            if not must and self._finishing.total >= self._cutting.total:
                 break
-            if not must and self._finishing >= self._cutting:
+            with self._finishing:
+                decided = self._finished(boxes, place, decided)
+            if decided.witness is not None:
                 break
-            begun = perf_counter()
-            outcome = self._decided(left, place)
-            self._finishing += perf_counter() - begun
-            counts, stays[place] = counts + outcome.progress.counts, False
+        return decided
+
+    def _finished(self, boxes: BoxDomains, place: int, decided: Leaves) -> Leaves:
+        """With one more box, decided by `finish` if that can do it."""
+        assert decided.rows is not None
+        decided.rows[place] = True
+        number, reason = boxes.number[place : place + 1], Reason.NUMERICS
+        if self._finish is not None:
+            clauses = self._table.number[boxes.root[place]][boxes.pending[place]]
+            outcome = self._finish(boxes.low[place], boxes.high[place], tuple(clauses.tolist()))
             if outcome.witness is not None:
-                return Step(left.select(stays), counts, outcome.witness)
-            if outcome.reason is not None:
-                doubt, undecided = outweighed(doubt, outcome.reason), min(undecided, float(left.lower[place]))
-        return Step(left.select(stays), counts, None, doubt, undecided)
+                return replace(decided, witness=outcome.witness)
+            if outcome.reason is None:
+                self.journal.hear(Closed(number, By.FINISHED, lambda: boxes.select(torch.tensor([place]))))
+                return decided
+            reason = outcome.reason
+        self.journal.hear(Undecided(int(number), reason))
+        undecided = min(decided.undecided, float(boxes.lower[place]))
+        return replace(decided, doubt=outweighed(decided.doubt, reason), undecided=undecided)
 
     def _stuck(self, left: BoxDomains) -> list[tuple[int, bool]]:
         """Boxes for `finish`, the most urgent first, and whether there is no other way."""
@@ -204,12 +277,6 @@ class InputSpace(Space[BoxDomains]):
         urgency = left.depth[places] + torch.where(whole[places], 2**20, 0)
         places = places[urgency.argsort(descending=True)]
         return list(zip(places.tolist(), whole[places].tolist(), strict=True))
-
-    def _decided(self, left: BoxDomains, place: int) -> Outcome:
-        if self._finish is None:
-            return Outcome(None, Reason.NUMERICS, Progress())
-        numbers = self._table.number[left.root[place]][left.pending[place]]
-        return self._finish(left.low[place], left.high[place], tuple(numbers.tolist()))
 
 
 def _gains(gains: Tensor, before: BoxDomains, low: Tensor, high: Tensor) -> Float[Tensor, "D n0"]:

@@ -1,13 +1,15 @@
 """Splitting by the signs of ReLUs.
 
-A domain is closed only by `_certified`, on the float64 evaluation of its evidence with all rounding errors subtracted,
+A domain is closed only by `certify`, on the float64 evaluation of its variables with all rounding errors subtracted,
 by rigorous bounds that cross, or by an exact leaf.  Whatever is not a number counts as open.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -19,13 +21,26 @@ from verifier.branching.intercept import Intercept
 from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.domains import Counts, Domains, Offer, Space, Step, cat, outweighed
-from verifier.search.journal import Bounded, Journal
+from verifier.search.domains import Domains, Offer, cat, outweighed
+from verifier.search.journal import (
+    Bounded,
+    By,
+    Closed,
+    Implied,
+    Journal,
+    Moved,
+    Place,
+    Solved,
+    Split,
+    Superseded,
+    Undecided,
+)
 from verifier.search.ladder import Ladder, Schedule
 from verifier.search.signs.leaves import solve_leaf
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.split import split
 from verifier.search.signs.tighten import Never, Tightening
+from verifier.search.space import Leaves, Remaining, Space
 from verifier.search.stratify import smoothed
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
@@ -52,11 +67,10 @@ class Brood:
 
     batch: Batch
     number: Int[Tensor, " D"]
-    parent: Int[Tensor, " D"]  # numbers; -1 at the root
     kinks: Int[Tensor, "D levels"]  # where they were split off; -1 where nothing was
     lower: Float[Tensor, " D"]
     rise: Float[Tensor, " D"]
-    start: Float[Tensor, "D V"]
+    start: Float[Tensor, "D V"] | None  # None: these are whole boxes
     tier: int
 
     def risen(self, lower: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
@@ -67,11 +81,27 @@ class Brood:
 
 
 @dataclass(frozen=True, eq=False)
-class Closing:
-    """Which domains of a batch are closed, and by what."""
+class BoundedBrood:
+    """Children with their bounds: by one tier, or on whole boxes by several, the lowest one first."""
 
-    rows: Bool[Tensor, " D"]
-    proofs: list[tuple[Batch, Proof]]
+    brood: Brood
+    found: list[Climbed]
+
+
+@dataclass(frozen=True, eq=False)
+class RemainingBrood(Remaining):
+    """Which children are closed, which kinks of them are ambiguous; `found` is what the lowest tier found."""
+
+    brood: Brood
+    found: Climbed
+    lower: Float[Tensor, " D"]
+    closed: Bool[Tensor, " D"]
+    ambiguous: Bool[Tensor, "D A"]
+
+    @property
+    def affine(self) -> Bool[Tensor, " D"]:
+        """The leaves: what is not closed, and cannot be split."""
+        return ~self.closed & ~self.ambiguous.any(dim=1)
 
 
 @dataclass(frozen=True)
@@ -86,53 +116,145 @@ class Policy:
     offers: int = 8  # minimisers handed to the falsifier after each batch
 
 
-@dataclass(frozen=True)
-class Decided:
-    """What became of leaves."""
-
-    witness: Counterexample | None = None
-    doubt: Reason | None = None
-    undecided: float = float("inf")
-    solved: int = 0
-
-
-class SignSpace(Space[SignDomains]):
+class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
     """The tree over the signs of all kinks of a problem."""
 
     def __init__(self, root: Root, policy: Policy, until: Until, offer: Offer, journal: Journal | None = None) -> None:
         self.root, self.policy, self.until, self.offer = root, policy, until, offer
         self.journal = journal or Journal()
+        self.bounding = Stopwatch()
         self.schedule = Schedule(policy.ladder, root)
         self.margin = 1e-6  # a float32 bound above it has so far been confirmed in float64
-        self.bounding = Stopwatch()
+        self._whole = self._numbers(0)  # of the clauses on their whole boxes
+
+    @property
+    def roots(self) -> int:
+        return self.root.clauses
 
     @property
     def parents(self) -> int:
         return max(1, self.policy.batch // 2)
 
-    def begin(self) -> Step[SignDomains]:
-        """All clauses on their whole boxes, by every tier; the search then starts with the lowest one."""
-        none = torch.full((self.root.clauses,), -1, device=self.root.device)
-        # Nothing was split yet, but all domains of the tree must carry the same fields.
-        whole = self.policy.tightening.tightened(Batch.whole(self.root), none.unsqueeze(1), self.until)
-        nothing = self.root.rough.lower.new_zeros(len(whole), 0)
-        unknown = torch.full_like(self.root.known, torch.nan, dtype=torch.float32)
-        known = self.root.known.float()
-        brood = Brood(whole, self._numbers(len(whole)), none, none.unsqueeze(1), known, unknown, nothing, 0)
-        with self.bounding:
-            found = self.schedule.begin(whole, self._goal())
-            closings = [self._certified(whole, climbed) for climbed in found]
-        return self._digest(brood, found[0], closings)
+    def whole(self) -> Brood:
+        """All clauses on their whole boxes, with the signs that they imply."""
+        root, whole = self.root, Batch.whole(self.root)
+        none = torch.full((root.clauses, 1), -1, device=root.device)
+        self._whole = self._born(whole, none[:, 0], none)
+        if bool(root.implied.any()):
+            self.journal.hear(Implied(self._whole, lambda: _places(whole, _fixed(whole))))
+        unknown = torch.full_like(root.known, torch.nan, dtype=torch.float32)
+        return Brood(whole, self._whole, none, root.known.float(), unknown, None, 0)
 
-    def expand(self, parents: SignDomains) -> Step[SignDomains]:
-        brood = self._brood(parents.to(self.root.device))
+    def split(self, parents: SignDomains) -> Brood:
+        parents = parents.to(self.root.device)
+        made = split(parents.signs, parents.scores, max(self.policy.fill, 2 * len(parents)))
+        mine = parents.select(made.parent)
+        batch = Batch(self.root, mine.clause, made.signs, mine.masks, mine.bounds if mine.bounds.shape[1] else None)
+        number = self._born(batch, mine.number, made.kinks)
+        return Brood(batch, number, made.kinks, mine.lower, mine.rise, mine.variables, int(parents.tier[0]))
+
+    def tighten(self, children: Brood) -> Brood:
         with self.bounding:
+            batch = self.policy.tightening.tightened(children.batch, children.kinks, self.until)
+        return replace(children, batch=batch)
+
+    def bound(self, children: Brood) -> BoundedBrood:
+        """By the tier of their parents; whole boxes by every tier that need not wait, so that all are compared."""
+        with self.bounding:
+            if children.start is None:
+                return BoundedBrood(children, self.schedule.begin(children.batch, self._goal()))
             self.schedule.grow(self._goal())
-            found = self.schedule.climb(brood.tier, brood.batch, brood.start, self._goal())
-            closing = self._certified(brood.batch, found)
-        return self._digest(brood, found, [closing])
+            return BoundedBrood(
+                children, [self.schedule.climb(children.tier, children.batch, children.start, self._goal())]
+            )
 
-    def adopted(self, domains: SignDomains, begun: SignDomains, before: SignSpace) -> SignDomains:
+    def certify(self, bounded: BoundedBrood) -> RemainingBrood:
+        """Close domains whose bounds cross, and those with a float64 bound above zero by one of the tiers."""
+        brood, first = bounded.brood, bounded.found[0]
+        batch = brood.batch
+        lower = torch.fmax(first.lower, brood.lower)
+        self.journal.hear(Bounded(brood.number, lower, self.schedule.name(brood.tier)))
+        low, high = batch.cut()
+        empty = closed = crossed(low, high).any(dim=1)
+        self._close(brood, empty, By.CROSSED, Crossed())
+        for found in bounded.found:
+            with self.bounding:
+                proved = self._proved(brood, found, ~empty)
+            self._close(brood, proved & ~closed, By.BOUND, found.proof)
+            closed = closed | proved
+        ambiguous = (batch.signs == 0) & (low < 0) & (high > 0)
+        return RemainingBrood(brood.number, first.iterations, brood, first, lower, closed, ambiguous)
+
+    def attack(self, left: RemainingBrood) -> Counterexample | None:
+        """Hand the minimisers of the worst domains to the falsifier."""
+        open_rows = torch.nonzero(~left.closed).flatten()
+        if not len(open_rows) or not self.policy.offers:
+            return None
+        count = min(self.policy.offers, len(open_rows))
+        worst = open_rows[left.lower[open_rows].topk(count, largest=False).indices]
+        return self.offer(left.found.x0[worst], self.root.numbers[left.brood.batch.clause[worst]].cpu())
+
+    def leaves(self, left: RemainingBrood) -> Leaves:
+        """Solve domains without ambiguous kinks that their bounds have not closed."""
+        decided = Leaves(left.affine)
+        for row in torch.nonzero(left.affine).flatten().tolist():
+            with self.bounding:
+                decided = self._solved(left, row, decided)
+            if decided.witness is not None:
+                break
+        return decided
+
+    def _solved(self, left: RemainingBrood, row: int, decided: Leaves) -> Leaves:
+        """With one more leaf."""
+        number, lower = int(left.number[row]), float(left.lower[row].clamp(max=0.0))
+        if decided.doubt is Reason.TIMEOUT or self.until.expired():
+            return self._doubtful(number, decided, Reason.TIMEOUT, lower)
+        single = left.brood.batch.select(slice(row, row + 1))
+        leaf = solve_leaf(single, self.until)
+        self.journal.hear(Solved(number, self.schedule.name(left.brood.tier)))
+        if leaf.closed:
+            self.journal.hear(Closed(left.number[row : row + 1], By.LEAF, lambda: (single, leaf.proof)))
+            return decided
+        if leaf.x0 is not None:
+            witness = self.offer(leaf.x0.unsqueeze(0), self.root.numbers[single.clause].cpu())
+            if witness is not None:
+                return replace(decided, witness=witness)
+        reason = Reason.TIMEOUT if self.until.expired() else Reason.NUMERICS
+        return self._doubtful(number, decided, reason, max(leaf.lower, lower))
+
+    def _doubtful(self, number: int, decided: Leaves, reason: Reason, lower: float) -> Leaves:
+        """With one more leaf that stays undecided."""
+        self.journal.hear(Undecided(number, reason))
+        doubt, undecided = outweighed(decided.doubt, reason), min(decided.undecided, lower)
+        return replace(decided, doubt=doubt, undecided=undecided)
+
+    def open(self, left: RemainingBrood, leaves: Leaves) -> SignDomains:
+        """The domains that can be split, with what their children need."""
+        rows = torch.nonzero(~left.closed & ~left.affine).flatten()
+        brood, found = left.brood, left.found
+        batch = brood.batch.select(rows)
+        lower, rise = left.lower.clamp(max=0.0)[rows], brood.risen(left.lower)[rows]
+        variables = found.variables[rows].nan_to_num(0.0).clamp(max=HALF_MOST)
+        tier, variables = self.schedule.place(brood.tier, batch, variables, (lower, rise))
+        bounds = lower.new_zeros(len(rows), 0) if batch.bounds is None else batch.bounds
+        return SignDomains(
+            brood.number[rows],
+            batch.clause,
+            lower,
+            (batch.signs != 0).sum(dim=1),
+            tier,
+            batch.signs,
+            rise,
+            torch.where(tier == brood.tier, found.masks[rows], batch.clause),  # a higher tier has cuts of its own
+            variables.half(),
+            self._scores(left, batch, rows),
+            bounds,
+        )
+
+    def covering(self, domains: SignDomains) -> Int[Tensor, " D"]:
+        return self._whole[domains.clause.to(self._whole.device)]
+
+    def adopt(self, domains: SignDomains, begun: SignDomains, before: Space[SignDomains, Any, Any, Any]) -> SignDomains:
         """The open domains of a search with looser bounds of hidden neurons, or the whole boxes where these are better.
 
         `begun` are the open domains of this space, which has just begun.  Where the sharper bounds alone lift a clause
@@ -141,15 +263,25 @@ class SignSpace(Space[SignDomains]):
         Require: the kinks of this space are among those of `before`.  Guarantee: what is left out holds no
         counterexample, because the bounds here contradict its signs, or because its whole clause is closed.
         """
+        assert isinstance(before, SignSpace)
         domains = domains.to(self.root.device)
+        begun = begun.to(self.root.device)
         worst = self._per_clause(domains)
         anew = begun.lower >= worst[begun.clause]
         left = torch.zeros_like(worst, dtype=torch.bool).index_copy(0, begun.clause, ~anew)  # not closed, nor anew
-        some = domains.select(left[domains.clause] & ~self._contradicted(domains, before.root))
-        if not len(some):
-            return begun.select(anew)
-        moved = self._moved(some, before)
-        return begun if moved is None else cat([begun.select(anew), moved])
+        contradicted = self._contradicted(domains, before.root)
+        going_on = left[domains.clause]
+        some = domains.select(going_on & ~contradicted)
+        moved = self._moved(some, before) if len(some) else some
+        if moved is None:
+            return super().adopt(domains, begun, before)
+        empty, gone = domains.select(going_on & contradicted), domains.select(~going_on)
+        self.journal.hear(Closed(empty.number, By.CROSSED, lambda: (empty, Crossed())))
+        self.journal.hear(Superseded(gone.number, self.covering(gone)))
+        dropped = begun.number[~anew]
+        self.journal.hear(Superseded(dropped, torch.full_like(dropped, -1)))
+        self.journal.hear(Moved(some.number))
+        return cat([begun.select(anew), moved]) if len(some) else begun.select(anew)
 
     def _per_clause(self, domains: SignDomains) -> Float[Tensor, " C"]:
         """The worst bound of each clause; NaN counts as the worst."""
@@ -159,7 +291,7 @@ class SignSpace(Space[SignDomains]):
     def _moved(self, domains: SignDomains, before: SignSpace) -> SignDomains | None:
         """Domains of another space with the kinks of this one; None if their variables make no sense here.
 
-        Require: at least one.
+        They are on the lowest tier, whose cuts are those of the whole boxes.  Require: at least one.
         """
         kept = [torch.searchsorted(old, new) for old, new in zip(before.root.indices, self.root.indices, strict=True)]
         starts = accumulate([0, *before.root.sizes[:-1]])
@@ -170,7 +302,18 @@ class SignSpace(Space[SignDomains]):
             variables = self.schedule.adopt(tier, some.variables.float(), before.schedule, kept)
             if variables is None:
                 return None
-            parts.append(_replanted(some, variables.half(), places))
+            bounds = [side[:, places] for side in some.bounds.chunk(2, dim=1)] if some.bounds.shape[1] else []
+            parts.append(
+                replace(
+                    some,
+                    tier=torch.zeros_like(some.tier),
+                    signs=some.signs[:, places],
+                    masks=some.clause.clone(),
+                    variables=variables.half(),
+                    scores=some.scores[:, places],
+                    bounds=torch.cat(bounds, dim=1) if bounds else some.bounds,
+                )
+            )
         return cat(parts)
 
     def _contradicted(self, domains: SignDomains, before: Root) -> Bool[Tensor, " D"]:
@@ -189,81 +332,37 @@ class SignSpace(Space[SignDomains]):
         new = self.journal.numbers(count)
         return torch.arange(new.start, new.stop, device=self.root.device)
 
-    def _brood(self, parents: SignDomains) -> Brood:
-        """The children of domains."""
-        made = split(parents.signs, parents.scores, max(self.policy.fill, 2 * len(parents)))
-        mine = parents.select(made.parent)
-        batch = Batch(self.root, mine.clause, made.signs, mine.masks, mine.bounds if mine.bounds.shape[1] else None)
-        with self.bounding:
-            batch = self.policy.tightening.tightened(batch, made.kinks, self.until)
-        numbers, tier = self._numbers(len(batch)), int(parents.tier[0])
-        return Brood(batch, numbers, mine.number, made.kinks, mine.lower, mine.rise, mine.variables, tier)
+    def _born(self, batch: Batch, parent: Int[Tensor, " D"], kinks: Int[Tensor, "D levels"]) -> Int[Tensor, " D"]:
+        """The numbers of new domains."""
+        number = self._numbers(len(batch))
+        self.journal.hear(
+            Split(number, parent, self.root.numbers[batch.clause], batch, lambda: _places(batch, kinks.tolist()))
+        )
+        return number
 
-    def _digest(self, brood: Brood, found: Climbed, closings: list[Closing]) -> Step[SignDomains]:
-        """Try minimisers, solve leaves, and score what stays open."""
-        batch, name = brood.batch, self.schedule.name(brood.tier)
-        lower = torch.fmax(found.lower, brood.lower)
-        closed = torch.stack([closing.rows for closing in closings]).any(dim=0)
-        for proved in (proof for closing in closings for proof in closing.proofs):
-            self.journal.closed(*proved)
-        self.journal.bounded(Bounded(batch, brood.number, brood.parent, brood.kinks, lower, closed, name))
-        witness = self._try(found.x0, lower, batch.clause, closed)
-        ambiguous = batch.ambiguous()
-        affine = ~closed & ~ambiguous.any(dim=1)
-        with self.bounding:
-            leaves = Decided(witness) if witness is not None else self._decide(batch.select(affine), lower[affine])
-        rows = torch.nonzero(~closed & ~affine).flatten()
-        open_ = self._open(brood, found, lower, rows)
-        tiers = {name: len(batch) - leaves.solved}
-        counts = Counts(tiers, leaves.solved, 1, found.iterations, self.bounding.lap())
-        return Step(open_, counts, leaves.witness, leaves.doubt, leaves.undecided)
-
-    def _certified(self, batch: Batch, found: Climbed) -> Closing:
-        """Which domains are closed: their bounds cross, or the float64 bound of their variables is above zero.
+    def _proved(self, brood: Brood, found: Climbed, among: Bool[Tensor, " D"]) -> Bool[Tensor, " D"]:
+        """Which domains are closed by the float64 bound of their variables.
 
         Where float32 was too optimistic, later ascents get a margin for it; else they would stop too early for ever.
         """
-        low, high = batch.cut()
-        closed, proofs = crossed(low, high).any(dim=1), list[tuple[Batch, Proof]]()
-        if bool(closed.any()):
-            proofs.append((batch.select(closed), Crossed()))
+        closed = torch.zeros_like(among)
         # What overflowed in float32 need not do so in float64.
-        candidates = torch.nonzero(~closed & ~(found.lower <= 0)).flatten()
+        candidates = torch.nonzero(among & ~(found.lower <= 0)).flatten()
         for rows in candidates.split(CLOSE_TOGETHER) if len(candidates) else ():
-            some, proof = batch.select(rows), found.proof.select(rows)
-            proved = proof.lower(some.task(torch.float64))[:, 0]
-            done = closes(proved)
-            closed[rows] = done
-            proofs.append((some.select(done), proof.select(done)))
-            excess = torch.where(done, 0.0, found.lower[rows] - proved).nan_to_num(0.0, 0.0, 0.0)
+            proved = found.proof.select(rows).lower(brood.batch.select(rows).task(torch.float64))[:, 0]
+            closed[rows] = closes(proved)
+            excess = torch.where(closed[rows], 0.0, found.lower[rows] - proved).nan_to_num(0.0, 0.0, 0.0)
             self.margin = max(self.margin, 2 * float(excess.max()))
-        return Closing(closed, proofs)
+        return closed
 
-    def _open(self, brood: Brood, found: Climbed, lower: Float[Tensor, " D"], rows: Int[Tensor, " d"]) -> SignDomains:
-        """The domains of these rows, with what their children need."""
-        batch = brood.batch.select(rows)
-        lower, rise = lower.clamp(max=0.0)[rows], brood.risen(lower)[rows]
-        variables = found.variables[rows].nan_to_num(0.0).clamp(max=HALF_MOST)
-        tier, variables = self.schedule.place(brood.tier, batch, variables, (lower, rise))
-        bounds = lower.new_zeros(len(rows), 0) if batch.bounds is None else batch.bounds
-        return SignDomains(
-            brood.number[rows],
-            batch.clause,
-            lower,
-            (batch.signs != 0).sum(dim=1),
-            tier,
-            batch.signs,
-            rise,
-            torch.where(tier == brood.tier, found.masks[rows], batch.clause),  # a higher tier has cuts of its own
-            variables.half(),
-            self._scores(brood.tier, batch, found, rows),
-            bounds,
-        )
+    def _close(self, brood: Brood, rows: Bool[Tensor, " D"], by: By, proof: Proof) -> None:
+        self.journal.hear(Closed(brood.number[rows], by, lambda: (brood.batch.select(rows), proof.select(rows))))
 
-    def _scores(self, tier: int, batch: Batch, found: Climbed, rows: Int[Tensor, " d"]) -> Float[Tensor, "d A"]:
-        """What splitting each kink promises, relative to the best; -1 for what may not be split."""
+    def _scores(self, left: RemainingBrood, batch: Batch, rows: Int[Tensor, " d"]) -> Float[Tensor, "d A"]:
+        """What splitting each kink of these rows promises, relative to the best; -1 for what may not be split."""
         if not len(rows):
             return batch.signs.half()
+        found, tier = left.found, left.brood.tier
 
         def probe(kinks: Int[Tensor, "d c"]) -> Float[Tensor, "d c 2"]:
             return self._probe(tier, batch, found.variables[rows], kinks)
@@ -272,7 +371,7 @@ class SignSpace(Space[SignDomains]):
         with self.bounding:
             scores = self.policy.brancher.scores(view).nan_to_num(0.0).clamp(min=0.0)
         scores = scores / scores.amax(dim=1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
-        return torch.where(batch.ambiguous(), scores, -1.0).half()
+        return torch.where(left.ambiguous[rows], scores, -1.0).half()
 
     def _probe(self, tier: int, batch: Batch, variables: Tensor, kinks: Int[Tensor, "d c"]) -> Float[Tensor, "d c 2"]:
         """Cheap bounds of the children that splitting at each of these kinks would give."""
@@ -286,52 +385,15 @@ class SignSpace(Space[SignDomains]):
         ]
         return torch.cat(found).view(*kinks.shape, 2)
 
-    def _try(self, x0: Tensor, lower: Tensor, clause: Tensor, closed: Tensor) -> Counterexample | None:
-        """Hand the minimisers of the worst domains to the falsifier."""
-        open_rows = torch.nonzero(~closed).flatten()
-        if not len(open_rows) or not self.policy.offers:
-            return None
-        worst = open_rows[lower[open_rows].topk(min(self.policy.offers, len(open_rows)), largest=False).indices]
-        return self.offer(x0[worst], self.root.numbers[clause[worst]].cpu())
 
-    def _decide(self, leaves: Batch, known: Float[Tensor, " D"]) -> Decided:
-        """Solve domains without ambiguous kinks that their bounds have not closed."""
-        decided = Decided()
-        for i, lower in enumerate(known.clamp(max=0.0).tolist()):
-            if self.until.expired():
-                return _left(decided, Reason.TIMEOUT, lower)
-            single = leaves.select(slice(i, i + 1))
-            leaf = solve_leaf(single, self.until)
-            decided = replace(decided, solved=decided.solved + 1)
-            if leaf.closed:
-                assert leaf.proof is not None
-                self.journal.closed(single, leaf.proof)
-                continue
-            if leaf.x0 is not None:
-                number = self.root.numbers[leaves.clause[i : i + 1]].cpu()
-                witness = self.offer(leaf.x0.unsqueeze(0), number)
-                if witness is not None:
-                    return replace(decided, witness=witness)
-            reason = Reason.TIMEOUT if self.until.expired() else Reason.NUMERICS
-            decided = _left(decided, reason, max(leaf.lower, lower))
-        return decided
+def _places(batch: Batch, kinks: Sequence[Sequence[int]]) -> list[list[Place]]:
+    """Group, neuron and sign of some kinks of every domain; -1 stands for none."""
+    signs = batch.signs.tolist()
+    return [
+        [(*batch.root.place(kink), signs[row][kink]) for kink in some if kink >= 0] for row, some in enumerate(kinks)
+    ]
 
 
-def _replanted(domains: SignDomains, variables: Tensor, places: Int[Tensor, " A"]) -> SignDomains:
-    """Domains with fewer kinks, on the lowest tier, whose cuts are those of the whole boxes."""
-    bounds = [side[:, places] for side in domains.bounds.chunk(2, dim=1)] if domains.bounds.shape[1] else []
-    return replace(
-        domains,
-        tier=torch.zeros_like(domains.tier),
-        signs=domains.signs[:, places],
-        masks=domains.clause.clone(),
-        variables=variables,
-        scores=domains.scores[:, places],
-        bounds=torch.cat(bounds, dim=1) if bounds else domains.bounds,
-    )
-
-
-def _left(decided: Decided, reason: Reason, lower: float) -> Decided:
-    """With one more leaf that stays undecided."""
-    doubt, undecided = outweighed(decided.doubt, reason), min(decided.undecided, lower)
-    return replace(decided, doubt=doubt, undecided=undecided)
+def _fixed(batch: Batch) -> list[list[int]]:
+    """The kinks of every domain that have a sign."""
+    return [torch.nonzero(signs).flatten().tolist() for signs in batch.signs]

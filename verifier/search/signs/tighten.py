@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from verifier.bounding.core.base import Region, Until
-from verifier.bounding.hidden import GroupBounds, Intermediate, RootBounds
+from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.search.signs.root import Batch
 from verifier.shapes import Float, Int, Tensor
 
@@ -36,7 +36,7 @@ class AfterSplit(Tightening):
     Guarantee: rigorous bounds, the better of the parent's and the new ones; only ambiguous neurons are looked at.
     """
 
-    method: GroupBounds = field(default_factory=lambda: RootBounds(Intermediate.BEST))
+    method: GroupBounds = field(default_factory=RootBounds)
     every: int = 1
 
     def tightened(self, batch: Batch, kinks: Int[Tensor, "D levels"], until: Until) -> Batch:
