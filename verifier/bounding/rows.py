@@ -31,7 +31,7 @@ class Conjunction(State):
         inputs = None if self.B is None else weights @ self.B
         return Objective(layer, weights @ self.A, inputs, -(weights @ self.c.unsqueeze(-1)).squeeze(-1))
 
-    def priced(self, sweep: Sweep, weights: Float[Tensor, "D S m"]) -> Objective:
+    def objective(self, sweep: Sweep, weights: Float[Tensor, "D S m"]) -> Objective:
         """The same, and what its rounding can cost on the sweep's regions, if bounds are to be rigorous."""
         objective = self.combined(sweep.layer, weights)
         if sweep.slacks is None:

@@ -31,9 +31,7 @@ from speed import PATIENCE
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
 from verifier.bounding.rows import Conjunction
-from verifier.bounding.solvers.alpha_crown import SlopeDual
-from verifier.bounding.solvers.face_dual import ConjunctionDual
-from verifier.bounding.solvers.solver import Task
+from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.clock import Clock
@@ -45,12 +43,6 @@ from verifier.search.loop import Limits
 from verifier.search.offers import Offers
 from verifier.search.signs.root import Root
 from verifier.search.signs.space import Brood, Policy
-
-
-def slope_dual(task: Task) -> ConjunctionDual:
-    """Of a clause, without cuts."""
-    assert task.rows is not None
-    return ConjunctionDual(SlopeDual(task.sweep, task.objective), task.rows)
 
 
 def timeless(progress: Progress) -> Progress:
@@ -71,7 +63,7 @@ def test_bounding_a_batch_of_domains_equals_bounding_each(family: str) -> None:
 
     def climbed(rows: torch.Tensor) -> torch.Tensor:
         some = batch.select(rows)
-        dual = slope_dual(some.task(torch.float64))
+        dual = of_rows(some.sweep(torch.float64), some.rows(torch.float64))
         return ascent.run(dual, dual.best_start(), Until()).lower
 
     together = climbed(torch.arange(7))
@@ -248,7 +240,7 @@ def optimistic(root: Root, excess: float = 6.2e-5) -> Root:
 def test_a_float32_bound_closes_nothing() -> None:
     root = optimistic(root_of(far("-0.00001")))
     whole = domains_of(root, torch.zeros(1, root.kinks))
-    dual = slope_dual(whole.task())
+    dual = of_rows(whole.sweep(), whole.rows())
     climbed = Ascent(60, Steps(0.2, 0.01)).run(dual, dual.best_start(), Until())
     assert float(climbed.lower) > 1e-5  # more than any threshold in the search
     outcome = grow(root)

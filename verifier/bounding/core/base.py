@@ -57,6 +57,11 @@ class Region(State):
         """The same boxes with bounds of one more group."""
         return replace(self, l_hat=(*self.l_hat, l_hat), u_hat=(*self.u_hat, u_hat))
 
+    def full_width(self) -> Region:
+        """The same with all neurons as kinks: for regions that have little in common."""
+        kinks = tuple(torch.arange(low.shape[1], device=low.device) for low in self.l_hat)
+        return replace(self, kinks=kinks)
+
     def ambiguous(self, k: int) -> Tensor:
         """Which neurons of group k have a kink inside of their bounds, per box."""
         return (self.l_hat[k - 1] < 0) & (self.u_hat[k - 1] > 0)

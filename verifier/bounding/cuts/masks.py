@@ -52,7 +52,7 @@ class Geometries:
     def at(self, k: int, form: Form) -> Geometry | None:
         """Of group k (from 0); None if it has no kinks, or if its weights are out of reach: it then takes no cut."""
         if (k, form) not in self._known:
-            self._known[k, form] = self._made(k, form) if len(self.sweep.kinks[k].index) else None
+            self._known[k, form] = self._made(k, form) if self.sweep.kinks[k].count else None
         return self._known[k, form]
 
     def _made(self, k: int, form: Form) -> Geometry | None:

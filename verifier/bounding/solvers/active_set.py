@@ -131,7 +131,7 @@ class ActiveSet(MultiplierSolver):
         groups = range(len(sweep.kinks)) if most else ()
         found = (task.geometries.at(k, self.masks) for k in groups)
         known = [geometry for geometry in found if isinstance(geometry, RowGeometry | SharedGeometry)]
-        kinks, size = sum(len(kinks.index) for kinks in sweep.kinks), sweep.region.lower.element_size()
+        kinks, size = sum(kinks.count for kinks in sweep.kinks), sweep.region.lower.element_size()
         floats = 40 * widest(sweep.net, sweep.layer) + COPIES * most * kinks
         passes = max((geometry.pass_bytes for geometry in known), default=0)
         return size * floats + most * sum(geometry.cut_bytes for geometry in known) + passes

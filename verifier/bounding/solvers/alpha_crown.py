@@ -14,14 +14,16 @@ sweep of the minimiser:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder
-from verifier.bounding.core.sweep import Choice, Route
-from verifier.bounding.solvers.face_dual import FaceDual, FaceSolver, FaceVariables, SlopePoint
+from verifier.bounding.core.sweep import Choice, Route, Sweep
+from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.face_dual import ConjunctionDual, FaceDual, FaceSolver, FaceVariables, SlopePoint
 from verifier.bounding.solvers.solver import Certified, Task
 from verifier.registry import AscentOptions, Count
 from verifier.shapes import Float, Tensor
@@ -33,11 +35,11 @@ class SlopeDual(FaceDual):
 
     split_scale: float = 0.5
 
-    @property
+    @cached_property
     def kinks(self) -> int:
-        return sum(len(kinks.index) for kinks in self.sweep.kinks)
+        return sum(kinks.count for kinks in self.sweep.kinks)
 
-    @property
+    @cached_property
     def has_splits(self) -> bool:
         return any(kinks.sign is not None for kinks in self.sweep.kinks)
 
@@ -55,7 +57,7 @@ class SlopeDual(FaceDual):
 
     def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
         """The groups' parts of the variables; neurons that are stable in a region have no choice there."""
-        sizes = [len(kinks.index) for kinks in self.sweep.kinks]
+        sizes = [kinks.count for kinks in self.sweep.kinks]
         parts = point[..., : self.kinks].split(sizes, dim=-1)
         slopes = [kinks.faces(part) for kinks, part in zip(self.sweep.kinks, parts, strict=True)]
         if not self.has_splits:
@@ -82,6 +84,11 @@ class SlopeDual(FaceDual):
         scale = self.sweep.region.lower.new_ones(2 * self.kinks)
         scale[self.kinks :] = self.split_scale
         return scale
+
+
+def of_rows(sweep: Sweep, rows: Conjunction) -> ConjunctionDual:
+    """The bound of clauses, as a function of slopes, split multipliers and the weights of their rows."""
+    return ConjunctionDual(SlopeDual(sweep, rows.combined(sweep.layer, rows.even())), rows)
 
 
 @dataclass(frozen=True, eq=False)

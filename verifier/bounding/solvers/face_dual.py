@@ -107,7 +107,7 @@ class ConjunctionDual(Dual[SlopePoint]):
         return point
 
     def evaluate(self, point: Float[Tensor, "D 1 V"]) -> SlopePoint:
-        objective = self.rows.priced(self.sweep, point[..., self.plain :])
+        objective = self.rows.objective(self.sweep, point[..., self.plain :])
         return replace(self.slopes, objective=objective).evaluate(point[..., : self.plain])
 
     def supergradient(
@@ -125,7 +125,8 @@ class ConjunctionDual(Dual[SlopePoint]):
     def project(self, point: Float[Tensor, "D 1 V"]) -> None:
         self.slopes.project(point[..., : self.plain])
         weights = point[..., self.plain :]
-        weights.copy_(onto_simplex(weights, self.rows.present.unsqueeze(1)))
+        if weights.shape[-1] > 1:  # the weight of a single row never moves
+            weights.copy_(onto_simplex(weights, self.rows.present.unsqueeze(1)))
 
     def step_scale(self) -> Float[Tensor, " V"]:
         scale = self.rows.c.new_ones(self.plain + self.rows.c.shape[1])

@@ -50,7 +50,7 @@ class MultiplierVariables(Variables):
         return Lagrangian(task.sweep, task.weighted(self.weights), cuts)
 
     def variables(self, task: Task) -> int:
-        return (Lagrangian.FIXED + self.masks.count) * sum(len(kinks.index) for kinks in task.sweep.kinks)
+        return (Lagrangian.FIXED + self.masks.count) * sum(kinks.count for kinks in task.sweep.kinks)
 
     def without_cuts(self) -> MultiplierVariables:
         """The Big-M multipliers: they come first."""

@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def of(cls, masks: CutMasks, sweep: Sweep) -> Layout:
-        return cls(tuple(Block(cut, group, len(sweep.kinks[group].index)) for cut, group in masks.places))
+        return cls(tuple(Block(cut, group, sweep.kinks[group].count) for cut, group in masks.places))
 
     @property
     def size(self) -> int:
@@ -266,7 +266,7 @@ class Propagated(FaceSolver):
         """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""
         sweep = task.sweep
         size, wide = sweep.region.lower.element_size(), widest(sweep.net, sweep.layer)
-        kinks = [len(kinks.index) for kinks in sweep.kinks]
+        kinks = [kinks.count for kinks in sweep.kinks]
         exact = 4 * max(kinks, default=0) * wide * (None in self.thresholds)  # one entry per weight
         return size * (24 * wide + len(self.thresholds) * (4 * wide + 16 * sum(kinks)) + exact)
 

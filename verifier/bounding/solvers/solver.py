@@ -37,7 +37,7 @@ class Task:
 
     @classmethod
     def of_rows(cls, sweep: Sweep, rows: Conjunction) -> Task:
-        return cls(sweep, rows.priced(sweep, rows.even()), rows)
+        return cls(sweep, rows.objective(sweep, rows.even()), rows)
 
     @cached_property
     def geometries(self) -> Geometries:
@@ -52,7 +52,7 @@ class Task:
         """The objective that the weights of the rows make; there are none if nothing is left to choose."""
         if self.rows is None or weights is None:
             return self.objective
-        return self.rows.priced(self.sweep, weights.to(self.dtype))
+        return self.rows.objective(self.sweep, weights.to(self.dtype))
 
     def part(self, start: int, stop: int) -> Task:
         """The objectives from `start` up to `stop`; what cuts share is kept."""
