@@ -334,5 +334,5 @@ def test_the_schema_knows_all_methods() -> None:
     found = schema()["$defs"]
     assert {*BOUNDERS.names(without="reference"), "none"} == {*found["Bounding"]["properties"]["sharpen"]["enum"]}
     assert {*SECTIONS} <= found["Bounding"]["properties"].keys()
-    tiers = found["Search"]["properties"]["tiers"]["items"]["discriminator"]["mapping"]
+    tiers = found["SearchOptions"]["properties"]["tiers"]["items"]["discriminator"]["mapping"]
     assert tiers.keys() == {*TIERS.names()}
