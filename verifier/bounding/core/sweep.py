@@ -240,7 +240,7 @@ class Sweep(State):
         for k, kinks in enumerate(self.kinks, start=1):
             if k in unread:  # it may itself read another such group, which has no value
                 values.append(None)
-                x_hats.append(x0.new_zeros(*x0.shape[:-1], len(kinks.index)))
+                x_hats.append(x0.new_zeros(*x0.shape[:-1], kinks.count))
                 continue
             x_hat = self.net.layers[k - 1].forward(values)
             x_hats.append(kinks.gather(x_hat))
@@ -284,7 +284,8 @@ class Sweep(State):
         if face is None:
             offset = dot(negative, kinks.intercept.squeeze(1))
             rest.value += offset
-            rest.summed -= offset
+            if self.slacks is not None:
+                rest.summed -= offset
         else:
             mu = face.charge(negative, mu, rest)
         return kinks.scatter(lam, mu), at_kinks

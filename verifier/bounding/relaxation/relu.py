@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -67,9 +68,13 @@ class Kinks(State):
         """The given entries at the kinks, those of the vector where neurons pass, and zero where they block."""
         return at_kinks if self._all else (vector * self.passing).index_copy_(-1, self.index, at_kinks)
 
-    @property
+    @cached_property
+    def count(self) -> int:
+        return self.index.shape[0]
+
+    @cached_property
     def _all(self) -> bool:
-        return len(self.index) == len(self.passing)
+        return self.count == self.passing.shape[0]
 
     def faces(self, ambiguous: Float[Tensor, "#D #S a"]) -> Float[Tensor, "#D #S a"]:
         """Lower slopes: the given ones where a choice exists, 1 or 0 where the neuron is stable."""

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.core.ascent import Dual, Evaluation
-from verifier.bounding.core.average import Average
+from verifier.bounding.core.ascent import Average, Dual, Evaluation
 from verifier.bounding.core.base import Objective
 from verifier.bounding.core.sweep import Kinks, Remainder, Sweep, Trace, Values, dot
 from verifier.bounding.cuts.anderson import Cut
@@ -65,7 +64,7 @@ class Lagrangian(Dual[Inner]):
 
     @property
     def sizes(self) -> list[int]:
-        return [len(kinks.index) for kinks in self.sweep.kinks]
+        return [kinks.count for kinks in self.sweep.kinks]
 
     @property
     def blocks(self) -> int:
@@ -85,7 +84,7 @@ class Lagrangian(Dual[Inner]):
         blocks: list[list[Tensor]] = [[] for _ in range(self.FIXED)]
         for k, (kinks, slope, split) in enumerate(zip(self.sweep.kinks, slopes, splits, strict=True)):
             known = trace.coefficients[k]
-            lam = self.zero()[..., : len(kinks.index)] if known is None else known
+            lam = self.zero()[..., : kinks.count] if known is None else known
             theta = (-lam).clamp(min=0) * kinks.ambiguous
             blocks[0].append(slope * lam.clamp(min=0) * kinks.ambiguous)
             blocks[1].append(theta * (1 - kinks.upper))

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.bounding.core.base import Region, widest
+from verifier.bounding.core.base import Region
 from verifier.bounding.core.closing import closes
-from verifier.bounding.core.rounding import layer_slack
+from verifier.bounding.core.sweep import Choice, Kinks, Plane, Sweep, Trace
 from verifier.bounding.relaxation.zonotope import Form, Zonotopes, propagate
-from verifier.bounding.solvers.conjunction import Conjunction
+from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.branching.input_split import BoxView, InputSplit
 from verifier.network.network import Network
 from verifier.search.boxes.boxes import BoxDomains
 from verifier.search.boxes.clip import clipped, hull
-from verifier.search.boxes.planes import Planes, planes_below
-from verifier.search.boxes.slopes import Choice, Kinked, Sweeps, climb
+from verifier.search.boxes.slopes import climb
 from verifier.search.boxes.table import Table
 from verifier.search.boxes.weights import best_weights
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -55,30 +55,28 @@ class Pairs:
     rows: Conjunction
     box: Int[Tensor, " P"]
 
-    def choice(self, effort: Effort) -> Choice:
-        """Good slopes and weights, found in the precision of the zonotope."""
-        dtype, box = self.found.output.centre.dtype, self.box
+    def variables(self, effort: Effort) -> Float[Tensor, "P 1 V"]:
+        """Good slopes of all neurons and weights of the rows, found in the precision of the zonotope."""
+        dtype = self.found.output.centre.dtype
         rows = self.rows.to(dtype)
         inputs = Form.of_box(self.boxes.low, self.boxes.high, dtype)
-        weights = best_weights(rows, (inputs, self.found.output), box, effort.weights)
-        groups = tuple(
-            Kinked.of(low[box], high[box]) for low, high in zip(self.found.l_hat, self.found.u_hat, strict=True)
-        )
-        low, high = self.boxes.low[box].to(dtype), self.boxes.high[box].to(dtype)
-        return climb(Sweeps(self.net, low, high, groups, rows), weights, effort.slopes)
+        weights = best_weights(rows, (inputs, self.found.output), self.box, effort.weights)
+        region = self.region(dtype)
+        kinks = tuple(Kinks.of(region, k) for k in range(1, len(self.net.layers)))
+        sweep = Sweep(self.net, region, len(self.net.layers), kinks, None)  # whatever it finds is evaluated again
+        return climb(of_rows(sweep, rows), weights.unsqueeze(1), effort.slopes)
 
-    def best(self, planes: Planes) -> Float[Tensor, " P"]:
+    def best(self, planes: Plane) -> Float[Tensor, " P"]:
         """The bound of each pair: that of the combination or of a single row; padding does not count."""
         combined, alone = planes.lower[:, 0], planes.lower[:, 1:]
         if not alone.shape[1]:
             return combined
         return torch.maximum(combined, alone.masked_fill(~self.rows.present, -torch.inf).amax(dim=1))
 
-    def region(self) -> Region:
-        """The boxes and their bounds in float64."""
-        l_hat = tuple(low[self.box].to(torch.float64) for low in self.found.l_hat)
-        u_hat = tuple(high[self.box].to(torch.float64) for high in self.found.u_hat)
-        return Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat)
+    def region(self, dtype: torch.dtype) -> Region:
+        """The boxes and their bounds; all neurons count as kinks, because boxes differ in which are ambiguous."""
+        l_hat, u_hat = (tuple(side[self.box] for side in sides) for sides in (self.found.l_hat, self.found.u_hat))
+        return Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat).to(dtype).full_width()
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,8 @@ class BoxBounder:
         found = propagate(net, boxes.low, boxes.high)
         box, clause = torch.nonzero(boxes.pending, as_tuple=True)
         pairs = Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box)
-        planes = self._planes(pairs, pairs.choice(self.effort))
+        trace = self._traced(pairs, pairs.variables(self.effort))
+        planes = trace.plane
         best = pairs.best(planes)
         lower = torch.full(boxes.pending.shape, -torch.inf, dtype=best.dtype, device=best.device)
         lower[box, clause] = best
@@ -118,7 +117,7 @@ class BoxBounder:
         worst = place.gather(1, least).squeeze(1)
         (low, high), some = _clipped(boxes, planes, box, ~closes(best))
         slope = planes.slope[worst, 0]
-        lam = [None if c is None else c[worst, 0] for c in planes.coefficients]
+        lam = [None if c is None else c[worst, 0] for c in trace.coefficients]
         return BoxBounds(
             lower,
             closes(lower),
@@ -131,23 +130,22 @@ class BoxBounder:
             (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
         )
 
-    def _planes(self, pairs: Pairs, choice: Choice) -> Planes:
+    def _traced(self, pairs: Pairs, variables: Float[Tensor, "P 1 V"]) -> Trace:
         """A plane below the best combination of each pair's rows and, if there are several rows, below each of them."""
-        rows, dtype = pairs.rows, torch.float64
-        weights, slopes = choice.weights.to(dtype).unsqueeze(1), [s.to(dtype).unsqueeze(1) for s in choice.slopes]
+        rows, layer = pairs.rows, len(self.net.layers)
         count = rows.c.shape[1]
+        sizes = [group.size for group in self.net.groups]
+        *slopes, weights = variables.to(torch.float64).split([*sizes, count], dim=-1)
         if count > 1:
-            each = torch.eye(count, dtype=dtype, device=weights.device).expand(len(weights), -1, -1)
+            each = torch.eye(count, dtype=weights.dtype, device=weights.device).expand(len(weights), -1, -1)
             weights = torch.cat([weights, each * rows.present.unsqueeze(1)], dim=1)
-        region = pairs.region()
-        layers = len(self.net.layers)
-        slack = layer_slack(self.net.output, region, widest(self.net, layers) + layers)
-        error = rows.rounding(weights, region, slack)
-        return planes_below(self.net, region, rows.combined(layers, weights), slopes, error)
+        sweep = Sweep.prepare(self.net, pairs.region(torch.float64), layer)
+        choices = [Choice(kinks.faces(slope)) for kinks, slope in zip(sweep.kinks, slopes, strict=True)]
+        return sweep.backward(rows.objective(sweep, weights), choices)
 
 
 def _clipped(
-    boxes: BoxDomains, planes: Planes, box: Int[Tensor, " P"], pending: Bool[Tensor, " P"]
+    boxes: BoxDomains, planes: Plane, box: Int[Tensor, " P"], pending: Bool[Tensor, " P"]
 ) -> tuple[tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]], Bool[Tensor, " D"]]:
     """What the planes of pending pairs leave of their boxes, and whether they leave anything."""
     kept = torch.nonzero(pending).flatten()
