@@ -14,7 +14,7 @@ from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.domains import Outcome, Progress
-from verifier.search.journal import Bounded, Journal, Solved
+from verifier.search.journal import Bounded, Journal, LeafSolved
 from verifier.search.loop import BranchAndBound, Limits
 from verifier.search.loop import run as drive
 from verifier.search.space import Leaves, Remaining, Space
@@ -60,7 +60,7 @@ class Script(Space[Named, Prepared, Prepared, Prepared]):
 
     def bound(self, children: Prepared) -> Prepared:
         self.journal.hear(Bounded(torch.arange(5), torch.zeros(5), "some"))
-        self.journal.hear(Solved(0, "some"))
+        self.journal.hear(LeafSolved(0, "some"))
         return children
 
     def certify(self, bounded: Prepared) -> Prepared:
