@@ -55,3 +55,17 @@ def test_bounds_are_below_the_exact_minimum_and_a_batch_is_its_members(family: s
     exact = bounder.bound(replace(boxes, tier=torch.full_like(boxes.tier, DOUBLE)))
     assert int(boxes.tier[0]) == SINGLE
     torch.testing.assert_close(exact.lower, together.lower, rtol=1e-2, atol=1e-2)
+
+
+def test_evidence_gives_the_same_bounds_again() -> None:
+    """Slopes, weights and bounds of neurons: one sweep over them is what closed the boxes."""
+    problem = random_case("residual", 1, (1, 2)).problem([-0.05, -0.05])
+    boxes = halved(roots(problem))
+    table = Table.of(problem, (0, 1))
+    bounder = BoxBounder(problem.network, problem.network.to(dtype=torch.float32), table, Effort())
+    found, evidence = bounder.bound(boxes), bounder.evidence(boxes)
+    pairs, clause = bounder._pairs(boxes)
+    assert torch.equal(evidence.clause, clause)
+    again = pairs.best(bounder._traced(pairs, evidence.variables).plane)
+    assert torch.equal(again, found.lower[evidence.box, evidence.clause])
+    assert torch.equal(evidence.region.lower, boxes.low[evidence.box])

@@ -79,6 +79,16 @@ class Pairs:
         return Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat).to(dtype).full_width()
 
 
+@dataclass(frozen=True, eq=False)
+class BoxEvidence:
+    """For every pending clause of some boxes: bounds of all neurons in float64, slopes and row weights."""
+
+    box: Int[Tensor, " P"]
+    clause: Int[Tensor, " P"]
+    region: Region
+    variables: Float[Tensor, "P 1 V"]
+
+
 @dataclass(frozen=True)
 class Effort:
     """Steps of the ascents over the weights of rows and over slopes."""
@@ -102,10 +112,8 @@ class BoxBounder:
 
     def bound(self, boxes: BoxDomains) -> BoxBounds:
         """Require: all boxes have the same tier and something pending."""
-        net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
-        found = propagate(net, boxes.low, boxes.high)
-        box, clause = torch.nonzero(boxes.pending, as_tuple=True)
-        pairs = Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box)
+        pairs, clause = self._pairs(boxes)
+        found, box = pairs.found, pairs.box
         trace = self._traced(pairs, pairs.variables(self.effort))
         planes = trace.plane
         best = pairs.best(planes)
@@ -129,6 +137,18 @@ class BoxBounder:
             found.ambiguous,
             (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
         )
+
+    def evidence(self, boxes: BoxDomains) -> BoxEvidence:
+        """What gives the bounds of boxes, made again: `bound` keeps nothing of it.  Require: as there."""
+        pairs, clause = self._pairs(boxes)
+        return BoxEvidence(pairs.box, clause, pairs.region(torch.float64), pairs.variables(self.effort))
+
+    def _pairs(self, boxes: BoxDomains) -> tuple[Pairs, Int[Tensor, " P"]]:
+        """The pending clauses of all boxes, and their places in the table."""
+        net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
+        box, clause = torch.nonzero(boxes.pending, as_tuple=True)
+        found = propagate(net, boxes.low, boxes.high)
+        return Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box), clause
 
     def _traced(self, pairs: Pairs, variables: Float[Tensor, "P 1 V"]) -> Trace:
         """A plane below the best combination of each pair's rows and, if there are several rows, below each of them."""

@@ -18,7 +18,7 @@ from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Effort
+from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, BoxEvidence, Effort
 from verifier.search.boxes.boxes import BoxDomains, divisible, middle, moved_ends, split
 from verifier.search.boxes.candidates import Candidates
 from verifier.search.boxes.table import Table
@@ -219,8 +219,8 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
     def _tell(self, boxes: BoxDomains, found: BoxBounds, pending: Bool[Tensor, "D C"], kept: Int[Tensor, " d"]) -> None:
         """Which boxes the bounds close, of which clipping leaves nothing, and what it leaves of the others."""
 
-        def evidence() -> tuple[BoxDomains, BoxBounds]:
-            return boxes, found
+        def evidence() -> tuple[BoxDomains, BoxBounds, BoxEvidence]:
+            return boxes, found, self._bounder.evidence(boxes)
 
         lower = torch.where(boxes.pending, found.lower, torch.inf).amin(dim=1)
         self.journal.hear(Bounded(boxes.number, lower, NAMES[int(boxes.tier[0])]))
