@@ -16,7 +16,7 @@ from verifier.machine import WithinMemory
 from verifier.pipeline import Task, load_problem, moved
 from verifier.property.problem import Problem
 from verifier.result.lower_bounds import LowerBounds, RowBound
-from verifier.result.status import Status, versions
+from verifier.result.status import Status
 from verifier.result.verdict import Reason
 from verifier.shapes import Float, Int, Tensor
 
@@ -89,9 +89,9 @@ class Survey:
         return tuple(self._result(track, reason) for track in self.tracks)
 
     def _result(self, track: Track, reason: Reason | None) -> LowerBounds:
-        status = self.status
         rows = [RowBound(k, i, lower) for k, clause in enumerate(track.lower) for i, lower in enumerate(clause)]
-        spent = {"total": status.clock.elapsed()} | status.times() | {"bounding": track.seconds}
+        circumstances = self.status.circumstances()
+        circumstances["time"]["bounding"] = track.seconds
         return LowerBounds(
             track.method,
             tuple(rows),
@@ -100,13 +100,7 @@ class Survey:
             track.bounder.rigorous,
             reason if track.left or track.hurried or not self.clauses else None,
             None if track.curve is None else tuple(track.curve.points),
-            spent,
-            status.setting,
-            status.network_sha256,
-            status.property_sha256,
-            status.device,
-            status.threads,
-            versions(),
+            **circumstances,
         )
 
 

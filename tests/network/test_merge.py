@@ -14,7 +14,7 @@ from torch import nn
 
 from verifier.bounding.relaxation.zonotope import propagate
 from verifier.network.lowering.run import lower
-from verifier.network.merge import merged
+from verifier.network.merge import merged, pruned
 from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Affine, Network
 from verifier.operators import Conv, Dense, LinearMap, Select
@@ -244,3 +244,31 @@ def test_lattices_of_minima_and_maxima(benchmarks: Path, name: str, neurons: int
     assert new.relus == neurons
     x = 4 * torch.rand(500, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 2
     torch.testing.assert_close(new.forward(x), net.forward(x), rtol=0, atol=1e-12)
+
+
+# -- groups that nothing reads -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+def test_only_unread_groups_go(family: str):
+    net = networks.FAMILIES[family](3)
+    found = pruned(net)
+    assert (found is net) == (family != "unread")
+    x = torch.randn(50, net.n_in, dtype=torch.float64)
+    assert torch.equal(found.forward(x), net.forward(x))
+    assert all(found.last_use[1:])
+
+
+@pytest.mark.parametrize("zero", ["dense", "select"])
+def test_a_term_of_zeros_reads_nothing(zero: str):
+    net = networks.dense(0, (3, 4, 5, 2))
+    nothing = {
+        "dense": Dense(torch.zeros(5, 4, dtype=torch.float64)),
+        "select": Select(torch.full((5,), -1), 4),
+    }[zero]
+    first, second = net.groups
+    cut = Network(net.input_shape, (first, replace(second, terms=((1, nothing),))), net.output)
+    found = pruned(cut)
+    assert [group.name for group in found.groups] == [second.name]
+    x = torch.randn(50, 3, dtype=torch.float64)
+    assert torch.equal(found.forward(x), cut.forward(x))

@@ -14,11 +14,11 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from network.conftest import proto
+from network.protos import proto
 from onnx import TensorProto, helper, numpy_helper
 
 import verifier
-from verifier.batch.records import network_digest
+from verifier.batch.jobs import network_digest
 from verifier.errors import InputError, UnsupportedOperator
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.models.onnx import load_onnx

@@ -26,10 +26,10 @@ class Slow(Falsifier):
     seconds: float
     asked: list[tuple[torch.Tensor, torch.Tensor, Clock]] = field(default_factory=list)
 
-    def attack(self, arena: Target, until: Clock) -> Counterexample | None:
+    def attack(self, target: Target, until: Clock) -> Counterexample | None:
         raise AssertionError("only points are tried here")
 
-    def improve(self, arena: Target, x: torch.Tensor, clause: torch.Tensor, until: Clock) -> Counterexample | None:
+    def improve(self, target: Target, x: torch.Tensor, clause: torch.Tensor, until: Clock) -> Counterexample | None:
         self.asked.append((x, clause, until))
         self.hours.now += self.seconds
         return None
@@ -140,14 +140,14 @@ def test_nothing_is_tried_after_the_deadline(problem: Problem, hours: Hours) -> 
 
 
 def test_what_a_descent_finds_is_told(problem: Problem, hours: Hours) -> None:
-    arena = instances.target(problem)
-    witness = Offers(None, arena, Clock.begin())(torch.zeros(1, 2), torch.tensor([0]))
+    target = instances.target(problem)
+    witness = Offers(None, target, Clock.begin())(torch.zeros(1, 2), torch.tensor([0]))
     assert witness is not None
 
     class Lucky(Slow):
         def improve(self, *given: object) -> Counterexample | None:
             return witness
 
-    offer = Offers(Lucky(hours, 0.0), arena, Clock.begin())
+    offer = Offers(Lucky(hours, 0.0), target, Clock.begin())
     hours.now += 10.0
     assert offer(SAFE, CLAUSES) is witness

@@ -182,6 +182,14 @@ def parse(line: bytes | str) -> Record | None:
     )
 
 
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested configuration with dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found
+
+
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)

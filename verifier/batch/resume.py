@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import verifier
 from verifier.batch.instances import Instance
 from verifier.batch.jobs import Terms, file_digest, network_digest
-from verifier.batch.records import Record
+from verifier.batch.records import Record, flat
 from verifier.batch.store import Key, Store
 from verifier.errors import InputError
 from verifier.result.result import finite
@@ -61,19 +61,12 @@ def _difference(record: Record, instance: Instance, terms: Terms) -> str | None:
     asked: dict[str, Any] = {"timeout": instance.timeout, "seed": terms.seed, "version": verifier.__version__}
     told: dict[str, Any] = {"timeout": record.timeout, "seed": record.seed}
     told["version"] = record.versions.get("strata-verifier", verifier.__version__)
-    asked |= _flat(json.loads(json.dumps(finite(terms.config.resolved()))))  # as the record has it: lists for tuples
-    told |= _flat(record.config)
+    asked |= flat(json.loads(json.dumps(finite(terms.config.resolved()))))  # as the record has it: lists for tuples
+    told |= flat(record.config)
     for name in (*asked, *told):
         if asked.get(name) != told.get(name):
             return f"{name} {_shown(told.get(name))} instead of {_shown(asked.get(name))}"
     return None
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
 
 
 def _shown(value: object) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verifier.batch.display import display
@@ -19,6 +17,7 @@ from verifier.batch.records import Record
 from verifier.batch.resume import unfinished
 from verifier.batch.store import Store
 from verifier.output import tell
+from verifier.result.delivery import interruptible
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ def run(plan: Plan, store: Store, demands: Demands) -> Verdicts:
     interrupted = False
     keys = [(instance.category, instance.files) for instance in plan.instances]
     try:
-        with _termination_as_interrupt():
+        with interruptible():
             _complete(plan, store)
     except KeyboardInterrupt:
         interrupted = True
@@ -93,21 +92,3 @@ def _decide(plan: Plan, todo: Sequence[Instance], store: Store, observer: Observ
     with contextlib.closing(finished):
         for instance, reply in finished:
             observer.recorded(store.append(line_of(instance, plan.terms, reply)))
-
-
-@contextlib.contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends a batch as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from verifier.batch.instances import Instance
     from verifier.batch.judge import Demands
     from verifier.batch.run import Plan, Verdicts
-
-log = logging.getLogger(__name__)
 
 _HELP = {
     "timeout": "Seconds for each instance, instead of the lists' limits.",
@@ -52,6 +49,8 @@ def batch(**options: Any) -> int:
     start_logging(options["quiet"], options["verbose"])
     settings = Common.of(options)
     prepare([options["junit"]])
+    import logging
+
     from verifier.batch.instances import read_instances, select
     from verifier.batch.judge import junit
     from verifier.batch.run import run
@@ -67,7 +66,7 @@ def batch(**options: Any) -> int:
         verdicts = run(plan, store, demands)
     if not verdicts.interrupted:
         for warning in demands.unused(verdicts.records):
-            log.warning("%s", warning)
+            logging.getLogger(__name__).warning("%s", warning)
     if options["junit"] is not None:
         write_whole(options["junit"], junit(verdicts.records, verdicts.findings))
     _tell(plan, verdicts)

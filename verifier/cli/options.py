@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -99,15 +98,14 @@ class Common:
         return cls(config, machine, options["seed"], options["quiet"], options["verbose"], clock)
 
 
-class LevelAndText(logging.Formatter):
-    """`warning: what happened`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return f"{record.levelname.lower()}: {record.getMessage()}"
-
-
 def start_logging(quiet: bool, verbose: bool) -> None:
     """Sends the package's log to stderr."""
+    import logging
+
+    class LevelAndText(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return f"{record.levelname.lower()}: {record.getMessage()}"
+
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LevelAndText())
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +15,6 @@ if TYPE_CHECKING:
 
     from verifier.network.models.onnx import OnnxModel
     from verifier.property.robustness import LocalRobustness
-
-log = logging.getLogger(__name__)
 
 
 class Lists(click.Command):
@@ -103,6 +98,8 @@ def property_text(net: str, source: str, label: int, **ball: Any) -> str:
 
     Warns if the network does not give the centre the class `label`: then the property cannot hold.
     """
+    import logging
+
     from verifier.network.models.onnx import load_onnx
     from verifier.property.robustness import LocalRobustness, Scaling
 
@@ -114,7 +111,9 @@ def property_text(net: str, source: str, label: int, **ball: Any) -> str:
     text = found.vnnlib()
     own = _own_class(model, LocalRobustness(centre, label, model.n_out, 0.0, None, scaling))
     if own != label:
-        log.warning("%s: the network's own class at the input is %d, not %d", source, own, label)
+        logging.getLogger(__name__).warning(
+            "%s: the network's own class at the input is %d, not %d", source, own, label
+        )
     return text
 
 
@@ -132,6 +131,9 @@ def _centre(source: str, model: OnnxModel) -> NDArray[Any]:
 
 def _load(source: str) -> NDArray[Any]:
     """The array of an `.npy` file, or the only one of an `.npz` file."""
+    import zipfile
+    import zlib
+
     import numpy as np
 
     try:

@@ -75,8 +75,8 @@ class Surveyor(Delivery[Found]):
     def early(self, reason: Reason) -> Found:
         if self._survey is not None:
             return self._survey.results(reason)
-        spent = {"total": self.status.clock.elapsed()} | self.status.times()
-        return tuple(LowerBounds(m, reason=reason, time=spent, setting=self.status.setting) for m in self._methods)
+        circumstances = self.status.circumstances()
+        return tuple(LowerBounds(method, reason=reason, **circumstances) for method in self._methods)
 
     def write(self, answer: Found, last: bool) -> int:
         """The JSON file, then stdout.  Raises Undelivered if one of them cannot be written."""

@@ -243,7 +243,7 @@ def _shrunk(draft: Draft, k: int, left: Left) -> Affine:
         inner = Select(place, int(alive[source].sum()))
         terms[left.numbers[source]] = compose(compose(Select(index, layer.size), term), inner)
     if not terms:  # every layer reads something, be it with weight zero
-        terms[0] = Select(torch.full((len(index),), -1), len(alive[0]))
+        terms[0] = Select.nothing(len(index), len(alive[0]))
     shape = layer.shape if len(index) == layer.size else (1, len(index))
     return Affine(layer.name, shape, tuple(terms.items()), layer.bias[index], layer.bias_error[index])
 
@@ -272,7 +272,7 @@ def _without_zeros(layer: Affine, n_in: int) -> Affine:
     kept = tuple((source, term) for source, term in layer.terms if not _is_zero(term))
     if len(kept) == len(layer.terms):
         return layer
-    return replace(layer, terms=kept or ((0, Select(torch.full((layer.size,), -1), n_in)),))
+    return replace(layer, terms=kept or ((0, Select.nothing(layer.size, n_in)),))
 
 
 def _is_zero(linear: LinearMap) -> bool:

@@ -44,6 +44,11 @@ class Select(LinearMap):
     def identity(cls, n: int, device: torch.device | str | None = None) -> Select:
         return cls(torch.arange(n, device=device), n)
 
+    @classmethod
+    def nothing(cls, n_out: int, n_in: int, device: torch.device | str | None = None) -> Select:
+        """The zero map."""
+        return cls(torch.full((n_out,), -1, device=device), n_in)
+
     @property
     def n_out(self) -> int:  # type: ignore[override]
         return self.index.numel()

@@ -93,7 +93,7 @@ def parts(linear: LinearMap) -> tuple[LinearMap, LinearMap] | None:
         positive, negative = _clamped(linear.weights)
         return linear.reweighted(positive), linear.reweighted(negative)
     if isinstance(linear, Select):
-        return linear, Select(torch.full_like(linear.index, -1), linear.n_in)
+        return linear, Select.nothing(linear.n_out, linear.n_in, linear.index.device)
     if isinstance(linear, Chain):
         found = _parts_of_moved(linear)
         if found is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from verifier.batch.instances import Names
-from verifier.batch.records import Record, parsed, read_bytes
+from verifier.batch.records import Record, flat, parsed, read_bytes
 from verifier.batch.store import LINES
 from verifier.errors import InputError
 from verifier.result.verdict import Verdict
@@ -115,17 +115,9 @@ def _settings(run: Run) -> dict[str, list[str]]:
         values: dict[str, object] = {"device": record.device, "threads": record.threads, "seed": record.seed}
         values |= {f"version of {name}": version for name, version in record.versions.items()}
         values["time limit"] = None if record.timeout is None else f"{record.timeout:g} s"
-        values |= dict(_flat("", record.config))
+        values |= flat(record.config)
         for name, value in values.items():
             if value is not None:
                 text = value if isinstance(value, str) else json.dumps(value, default=str)
                 found.setdefault(name, {})[text] = None
     return {name: list(values) for name, values in found.items()}
-
-
-def _flat(prefix: str, config: Mapping[str, object]) -> Iterable[tuple[str, object]]:
-    for name, value in config.items():
-        if isinstance(value, dict):
-            yield from _flat(f"{prefix}{name}.", value)
-        else:
-            yield f"{prefix}{name}", value

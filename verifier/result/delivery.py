@@ -14,7 +14,8 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from verifier.clock import Clock
@@ -134,12 +135,26 @@ def _stop(thread: threading.Thread, mouth: socket.socket) -> None:
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """No signal may tear an answer that is being written; they can only be set by the main thread."""
+    with handled(signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM ends the body as Ctrl-C does."""
+    with handled(signal.default_int_handler):
+        yield
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """Both signals that end a process are treated in this way; only the main thread can say so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, usual in before.items():
+            signal.signal(number, usual)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from verifier.result.result import Setting, finite
+from verifier.result.result import Circumstances, finite
 from verifier.result.verdict import Reason
 
 PHASES = ("load", "intermediate", "bounding")
@@ -22,7 +22,7 @@ class RowBound:
 
 
 @dataclass(frozen=True, slots=True)
-class LowerBounds:
+class LowerBounds(Circumstances):
     """What one method found out about an instance.
 
     Guarantees: if `rigorous`, every bound includes all rounding errors, and no clause in `closed` holds a point.
@@ -35,13 +35,6 @@ class LowerBounds:
     rigorous: bool = True
     reason: Reason | None = None  # why the method was ended early, if it was
     curve: tuple[tuple[float, float], ...] | None = None  # seconds of bounding, and the worst bound by then
-    time: dict[str, float] = field(default_factory=dict)  # "total" of the run so far, and `PHASES`
-    setting: Setting = field(default_factory=Setting)
-    network_sha256: str | None = None
-    property_sha256: str | None = None
-    device: str | None = None
-    threads: int | None = None
-    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def best_per_clause(self) -> tuple[float | None, ...]:
@@ -72,7 +65,7 @@ class LowerBounds:
 
     def as_dict(self) -> dict[str, Any]:
         """The object of `--json`."""
-        return {
+        head = {
             "method": self.method,
             "iterations": self.iterations,
             "rows": [{"clause": r.clause, "row": r.row, "lower": r.lower} for r in self.rows],
@@ -81,19 +74,9 @@ class LowerBounds:
             "lower_bound": self.worst,
             "rigorous": self.rigorous,
             "reason": None if self.reason is None else self.reason.value,
-            "network": self.setting.network,
-            "property": self.setting.property,
-            "network_sha256": self.network_sha256,
-            "property_sha256": self.property_sha256,
-            "timeout": self.setting.timeout,
-            "time": {name: round(self.time.get(name, 0.0), 6) for name in ("total", *PHASES)},
-            "curve": None if self.curve is None else [[round(t, 6), lower] for t, lower in self.curve],
-            "config": self.setting.config,
-            "seed": self.setting.seed,
-            "device": self.device,
-            "threads": self.threads,
-            "versions": self.versions,
         }
+        curve = None if self.curve is None else [[round(t, 6), lower] for t, lower in self.curve]
+        return head | self.around(PHASES, {"curve": curve})
 
     def as_json(self) -> str:
         """`as_dict` on one line."""

@@ -39,8 +39,38 @@ class Setting:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What an answer speaks of and how it came about: the same for verdicts and for bounds."""
+
+    setting: Setting = field(default_factory=Setting)
+    network_sha256: str | None = None
+    property_sha256: str | None = None
+    time: dict[str, float] = field(default_factory=dict)  # "total" and the phases, in seconds
+    device: str | None = None
+    threads: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def around(self, phases: tuple[str, ...], said: dict[str, Any]) -> dict[str, Any]:
+        """The keys of `--json` that stand before and after what is said."""
+        return {
+            "network": self.setting.network,
+            "property": self.setting.property,
+            "network_sha256": self.network_sha256,
+            "property_sha256": self.property_sha256,
+            "timeout": self.setting.timeout,
+            "time": {name: round(self.time.get(name, 0.0), 6) for name in ("total", *phases)},
+            **said,
+            "config": self.setting.config,
+            "seed": self.setting.seed,
+            "device": self.device,
+            "threads": self.threads,
+            "versions": self.versions,
+        }
+
+
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Circumstances):
     """The answer of one run.
 
     Guarantees: `sat` if and only if there is a replayed counterexample; `unsat` has no reason; any other verdict has
@@ -56,14 +86,7 @@ class Result:
     counterexample: Counterexample | None = None
     rounding_witness: Counterexample | None = None
     lower_bound: float | None = None  # of the largest row of the worst clause, certified; None if nothing is known
-    setting: Setting = field(default_factory=Setting)
-    network_sha256: str | None = None
-    property_sha256: str | None = None
-    time: dict[str, float] = field(default_factory=dict)  # "total" and the phases, in seconds
     statistics: Statistics = field(default_factory=Statistics)
-    device: str | None = None
-    threads: int | None = None
-    versions: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.verdict is Verdict.SAT) != (self.counterexample is not None):
@@ -102,27 +125,15 @@ class Result:
         reason = self.reason.value if self.reason is not None else None
         if self.verdict is Verdict.ERROR and reason is None:
             reason = self.message
-        return {
-            "verdict": self.verdict.value,
-            "reason": reason,
-            "message": self.message,
-            "network": self.setting.network,
-            "property": self.setting.property,
-            "network_sha256": self.network_sha256,
-            "property_sha256": self.property_sha256,
-            "timeout": self.setting.timeout,
-            "time": {name: round(self.time.get(name, 0.0), 6) for name in ("total", *PHASES)},
+        said = {
             "lower_bound": self.lower_bound,
             "counterexample": _witness(self.counterexample),
             "arithmetic": self.arithmetic,
             "rounding_witness": _witness(self.rounding_witness),
             "statistics": asdict(self.statistics),
-            "config": self.setting.config,
-            "seed": self.setting.seed,
-            "device": self.device,
-            "threads": self.threads,
-            "versions": self.versions,
         }
+        head = {"verdict": self.verdict.value, "reason": reason, "message": self.message}
+        return head | self.around(PHASES, said)
 
     def as_json(self) -> str:
         """`as_dict` on one line.  Infinities and NaN have no JSON form and become null."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import verifier
 from verifier.clock import Clock
@@ -86,16 +87,22 @@ class Status:
             message,
             counterexample,
             kept if verdict is Verdict.UNSAT else None,
-            lower_bound=self.lower_bound,
-            setting=self.setting,
-            network_sha256=self.network_sha256,
-            property_sha256=self.property_sha256,
-            time={"total": self.clock.elapsed()} | self.times(),
-            statistics=replace(self.statistics, peak_rss_mb=round(peak_rss_mb(), 1)),
-            device=self.device,
-            threads=self.threads,
-            versions=dict(versions()),
+            self.lower_bound,
+            replace(self.statistics, peak_rss_mb=round(peak_rss_mb(), 1)),
+            **self.circumstances(),
         )
+
+    def circumstances(self) -> dict[str, Any]:
+        """The fields of `Circumstances`, as they are now."""
+        return {
+            "setting": self.setting,
+            "network_sha256": self.network_sha256,
+            "property_sha256": self.property_sha256,
+            "time": {"total": self.clock.elapsed()} | self.times(),
+            "device": self.device,
+            "threads": self.threads,
+            "versions": dict(versions()),
+        }
 
     def fail(self, error: BaseException) -> Result:
         """The result of a run that ended in an error."""

@@ -23,29 +23,29 @@ LATER = 0.5
 class Offers:
     """Replays every point that looks unsafe, and starts descents from points while they take little of the time."""
 
-    def __init__(self, falsifier: Falsifier | None, arena: Target, clock: Clock) -> None:
-        self._falsifier, self._arena, self._clock = falsifier, arena, clock
+    def __init__(self, falsifier: Falsifier | None, target: Target, clock: Clock) -> None:
+        self._falsifier, self._target, self._clock = falsifier, target, clock
         self._began, self._spent = time.monotonic(), SHARE * LATER
 
     def __call__(self, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
         """The first counterexample that comes of the points; point i belongs to clause `clauses[i]`."""
-        arena = self._arena
+        target = self._target
         if self._clock.expired():
             return None
-        x, clauses = x.to(arena.device, arena.dtype), clauses.to(arena.device)
-        witness = _as_they_are(arena, x, clauses)
+        x, clauses = x.to(target.device, target.dtype), clauses.to(target.device)
+        witness = _as_they_are(target, x, clauses)
         began = time.monotonic()
         if witness is not None or self._falsifier is None or self._spent > SHARE * (began - self._began):
             return witness
-        witness = self._falsifier.improve(arena, x, clauses, self._clock.within(SECONDS))
+        witness = self._falsifier.improve(target, x, clauses, self._clock.within(SECONDS))
         self._spent += time.monotonic() - began
         return witness
 
 
-def _as_they_are(arena: Target, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
+def _as_they_are(target: Target, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
     """Replays points without any descent."""
-    lower, upper = arena.bounds(clauses)
+    lower, upper = target.bounds(clauses)
     x = x.clamp(lower, upper)
-    y = arena.network.forward(x)
-    worst = arena.rows.margins(x, y, clauses).amax(-1)
-    return arena.replay(x, worst, clauses, arena.rows.noise(y, clauses))
+    y = target.network.forward(x)
+    worst = target.rows.margins(x, y, clauses).amax(-1)
+    return target.replay(x, worst, clauses, target.rows.noise(y, clauses))

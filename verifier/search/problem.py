@@ -70,7 +70,7 @@ class ProblemSearch:
             return prefers_inputs(problem)
         return self.splitting is Splitting.INPUTS
 
-    def run(self, problem: Problem, found: ClauseBounds, arena: Target, clock: Clock, report: Report) -> Outcome:
+    def run(self, problem: Problem, found: ClauseBounds, target: Target, clock: Clock, report: Report) -> Outcome:
         """Decide all clauses that `found` has not closed.  `report` hears the totals after each step."""
         if problem.merged:
             self.journal.hear(Merged(problem.merged))
@@ -79,7 +79,7 @@ class ProblemSearch:
         waiting = open_clauses(problem, found)
         if not waiting:
             return Outcome(None, None, Progress())
-        task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, arena, clock))
+        task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, target, clock))
         return run(self._search(task, waiting), task.until, report)
 
     def _search(self, task: _Task, waiting: list[Members]) -> Search:

@@ -41,14 +41,14 @@ Offer = Callable[[torch.Tensor, torch.Tensor], Counterexample | None]
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-def replayed(arena: Target) -> Offer:
+def replayed(target: Target) -> Offer:
     """The falsifier is off: points are judged as they are."""
 
     def offer(x: torch.Tensor, clauses: torch.Tensor) -> Counterexample | None:
-        x = x.to(torch.float32).clamp(*arena.bounds(clauses))
-        y = arena.network.forward(x)
-        worst = arena.rows.margins(x, y, clauses).amax(-1)
-        return arena.replay(x, worst, clauses, arena.rows.noise(y, clauses))
+        x = x.to(torch.float32).clamp(*target.bounds(clauses))
+        y = target.network.forward(x)
+        worst = target.rows.margins(x, y, clauses).amax(-1)
+        return target.replay(x, worst, clauses, target.rows.noise(y, clauses))
 
     return offer
 

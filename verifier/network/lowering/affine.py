@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from verifier.errors import InputError
 from verifier.network.lowering.expression import Expression, select
 from verifier.network.lowering.tracing import Lowering, lowers
 from verifier.operators import Dense, stored
@@ -68,7 +67,7 @@ def div(low: Lowering, input: Any, other: Any, *, rounding_mode: str | None = No
         low.refuse("it rounds")
     number = low.number(other)
     if not bool(number.all()):
-        raise InputError(f"node '{low.node[0]}' of type {low.node[1]} divides by zero")
+        raise low.fault("divides by zero")
     exact = bool((torch.frexp(number).mantissa.abs() == 0.5).all())  # powers of two
     return times(low.value(input), in_range(low, 1.0 / number, number), roundings=0 if exact else 1)
 
@@ -77,8 +76,7 @@ def in_range(low: Lowering, quotient: Float64[Tensor, "..."], dividend: Float64[
     """The quotient, if its error is relative to it: it neither underflows nor overflows."""
     size, info = quotient.abs(), torch.finfo(torch.float64)
     if not bool(((dividend == 0) | ((size >= info.tiny) & (size <= info.max))).all()):
-        node, op_type = low.node
-        raise InputError(f"node '{node}' of type {op_type} has a quotient beyond the range of 64-bit floats")
+        raise low.fault("has a quotient beyond the range of 64-bit floats")
     return quotient
 
 

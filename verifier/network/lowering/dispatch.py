@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from verifier.errors import VerifierError
+from verifier.errors import VerifierError, one_line
 from verifier.network.lowering import moves, windows
 from verifier.network.lowering.expression import Expression
 from verifier.network.lowering.memory import MemoryLayout, overlap, same_memory
@@ -68,7 +68,7 @@ def dispatch(lowering: Lowering, func: Callable[..., Any], args: tuple[Any, ...]
         raise
     except Exception as error:
         lowering.raised = error
-        lowering.note(lowering.trouble(error))
+        lowering.note(lowering.fault(f"cannot be evaluated: {one_line(error)}"))
         raise
 
 

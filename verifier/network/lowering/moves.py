@@ -61,10 +61,8 @@ def move(lowering: Lowering, func: Callable[..., Any], name: str, args: tuple[An
     fill = 0.0
     head: Any
     if name in _LIKE:
-        func, args = (
-            (torch.Tensor.expand if name == "expand_as" else torch.Tensor.reshape),
-            (args[0], args[1].shape),
-        )
+        func = torch.Tensor.expand if name == "expand_as" else torch.Tensor.reshape
+        args = (args[0], args[1].shape)
     if name in _JOINING:
         members = args[0] if args else kwargs.pop("tensors")
         head = [positions.stand_in(lowering.value(member)) for member in members]
@@ -117,7 +115,7 @@ def zero(low: Lowering, input: Any) -> Expression:
 
 @lowers("copy")
 def copy(low: Lowering, input: Any, src: Any, non_blocking: bool = False) -> Expression:
-    return low.value(src).expanded(low.value(input).shape)
+    return fill(low, input, src)
 
 
 @lowers("masked_fill")

@@ -63,8 +63,7 @@ def lower(
     lowering.node = ("output", "Output")
     value = lowering.value(result)
     if value.is_constant:  # every layer reads something, be it with weight zero
-        nothing = Select(torch.full((value.size,), -1), flat_size(input_shape))
-        value = replace(value, terms={0: nothing})
+        value = replace(value, terms={0: Select.nothing(value.size, flat_size(input_shape))})
     return pruned(Network(input_shape, tuple(lowering.groups), lowering.affine("output", value), lowering.within))
 
 
@@ -85,7 +84,7 @@ def _executed(lowering: Lowering, module: nn.Module, source: Traced) -> Any:
 
 def _explained(lowering: Lowering, error: Exception) -> InputError:
     if error is lowering.raised or not lowering.follows:
-        found = lowering.trouble(error)
+        found = lowering.fault(f"cannot be evaluated: {one_line(error)}")
     else:
         reason = one_line(f"{type(error).__name__}: {error}")
         found = InputError(f"the module cannot be evaluated: {reason}")

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from verifier.errors import InputError, UnsupportedOperator, VerifierError, one_line
+from verifier.errors import InputError, UnsupportedOperator, VerifierError
 from verifier.network.lowering.expression import Expression, constant, variable
 from verifier.network.lowering.memory import MemoryLayout, Storage
 from verifier.network.network import Affine
@@ -242,7 +242,7 @@ class Lowering:
         else:
             found = torch.tensor(operand, dtype=self.reading.scalars).to(torch.float64)
         if bool(torch.isnan(found).any()):
-            raise InputError(f"node '{self.node[0]}' of type {self.node[1]} uses a constant that is not a number")
+            raise self.fault("uses a constant that is not a number")
         return found
 
     def is_absent(self, bound: Expression, sign: int) -> bool:
@@ -265,10 +265,10 @@ class Lowering:
         self.note(error)
         raise error
 
-    def trouble(self, error: Exception) -> InputError:
-        """What is said about a function that fails on its operands."""
+    def fault(self, what: str) -> InputError:
+        """A sentence about the node that is being executed."""
         node, op_type = self.node
-        return InputError(f"node '{node}' of type {op_type} cannot be evaluated: {one_line(error)}")
+        return InputError(f"node '{node}' of type {op_type} {what}")
 
     def note(self, error: VerifierError) -> None:
         """Remember an error, and name the line of the module's code that led to it.
@@ -284,7 +284,7 @@ class Lowering:
 
     def affine(self, name: str, value: Expression) -> Affine:
         if not bool(torch.isfinite(value.bias).all()) or not bool(torch.isfinite(value.error).all()):
-            raise InputError(f"node '{self.node[0]}' of type {self.node[1]} has constants that are not finite")
+            raise self.fault("has constants that are not finite")
         return Affine(name, value.shape, tuple(sorted(value.terms.items())), value.bias, value.error)
 
     def _group_name(self) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from verifier.errors import InputError
 from verifier.network.lowering.affine import in_range, mean, times
-from verifier.network.lowering.expression import Expression, constant, select
+from verifier.network.lowering.expression import Expression, constant
+from verifier.network.lowering.moves import move
 from verifier.network.lowering.tracing import Lowering, lowers, lowers_windows
 from verifier.operators import Conv, Transposed, WindowAxis, gamma
 from verifier.operators.base import FLOOR, flat_size
@@ -140,7 +140,7 @@ def batch_norm(  # noqa: PLR0913 (torch's own signature)
     offset = torch.zeros_like(mean) if bias is None else low.number(bias)
     spread = variance + low.number(eps)
     if not bool((spread > 0).all()):
-        raise InputError(f"node '{low.node[0]}' of type {low.node[1]} has a variance that is not positive")
+        raise low.fault("has a variance that is not positive")
     scale = in_range(low, gain / spread.sqrt(), gain)  # three roundings: sum, root, quotient
     shift = offset - mean * scale
     error = gamma(6) * (offset.abs() + (mean * scale).abs()) + FLOOR
@@ -198,14 +198,5 @@ def adaptive_avg_pool(axes: int, low: Lowering, input: Any, output_size: Any) ->
             first, last = (i * n) // size, -(-(i + 1) * n // size)
             part = value.taken(value.positions().narrow(axis, first, last - first))
             cells.append(mean(low, part, axis, True))
-        value = _joined(cells, axis)
+        value = move(low, torch.cat, "cat", (cells, axis), {})
     return value
-
-
-def _joined(parts: Sequence[Expression], axis: int) -> Expression:
-    positions, start = [], 0
-    for part in parts:
-        positions.append(torch.arange(start, start + part.size).reshape(part.shape))
-        start += part.size
-    index = torch.cat(positions, dim=axis)
-    return select(parts, index.reshape(-1), tuple(index.shape))

@@ -204,22 +204,17 @@ def _comparisons(text: Bytes, begin: Ints, end: Ints, head: Ints, operator: Pack
 
 def _variables(text: Bytes, begin: Ints, end: Ints) -> tuple[SmallInts, Indices, Bools]:
     """For words: the kind, the index of a variable, and False for a word that looks like a variable but is none."""
-    letter, digits = text[begin], end - begin - 2
-    variable = (text[begin + 1] == ord("_")) & (digits > 0)
+    letter, length = text[begin], end - begin - 2
+    variable = (text[begin + 1] == ord("_")) & (length > 0)
     side = np.zeros(len(begin), np.int8)
     side[variable & (letter == ord("X"))] = INPUT
     side[variable & (letter == ord("Y"))] = OUTPUT
     index = np.zeros(len(begin), np.int32)
     good = np.ones(len(begin), np.bool_)
     chosen = np.flatnonzero(side)
-    start, count = begin[chosen] + 2, digits[chosen]
-    value, fine = np.zeros(len(chosen), np.int32), count <= MAX_INDEX_DIGITS
-    fine &= (count == 1) | (text[start] != ord("0"))
-    for j in range(int(count[fine].max(initial=0))):
-        inside = j < count
-        digit = text[start + j] - np.uint8(ord("0"))
-        fine &= (digit < 10) | ~inside
-        value = np.where(inside, value * 10 + digit, value)
+    start, count = begin[chosen] + 2, length[chosen]
+    value, fine = digits(text, start, count)
+    fine &= (count <= MAX_INDEX_DIGITS) & ((count == 1) | (text[start] != ord("0")))
     index[chosen], good[chosen] = value, fine
     return side, index, good
 

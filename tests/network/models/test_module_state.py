@@ -70,7 +70,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "wrong size": (lambda: nn.Linear(5, 2), "cannot be run on an input of shape .* cannot be multiplied"),
     "two outputs": (lambda: nn.LSTM(4, 2), "must return one tensor, not a tuple"),
     "integers": (lambda: Code(lambda m, x: torch.zeros(2, dtype=torch.int64)), "must return numbers of type float32"),
-    "raises": (lambda: Code(lambda m, x: {}["key"]), r"test_module_kinds.py:\d+: the module cannot be run .* 'key'"),
+    "raises": (lambda: Code(lambda m, x: {}["key"]), r"test_module_state.py:\d+: the module cannot be run .* 'key'"),
     "exits": (lambda: Code(lambda m, x: [].pop()), "pop from empty list"),
 }
 
