@@ -19,19 +19,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from verifier.bounding.core.ascent import Ascent, Climb, Dual, Steps
+from verifier.bounding.core.ascent import Ascent, Average, Climb, Dual, Steps
 from verifier.bounding.core.base import Bounder, Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.cuts.oracle import Average, Masks, Oracle, Threshold, find_masks
+from verifier.bounding.cuts.masks import CutMasks, Form, Threshold, find_masks
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
 from verifier.bounding.solvers.big_m import BigM, Start
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.lagrangian import Lagrangian
-from verifier.bounding.solvers.propagated_dual import PropagatedDual
-from verifier.bounding.solvers.saddle import Caps, Saddle, blend, row_geometries
+from verifier.bounding.solvers.multipliers import cuts_of
+from verifier.bounding.solvers.propagated import PropagatedDual, find
+from verifier.bounding.solvers.saddle import Caps, Saddle, blend
 from verifier.bounding.solvers.saddle_point import SaddlePoint
+from verifier.bounding.solvers.solver import Task
 from verifier.network.lowering.convert import to_graph_module
 from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Network
@@ -102,6 +104,7 @@ def _single(region: Region, batch: int) -> Region:
 def loops(case: Case) -> dict[str, Callable[[], None]]:
     """One iteration of each solver, state carried over."""
     sweep = Sweep.prepare(case.net, case.region, case.objective.layer)
+    task = Task(sweep, case.objective)
     slopes, plain = SlopeDual(sweep, case.objective), Lagrangian(sweep, case.objective)
     start = Start.LINEAR.point(plain)
     found: dict[str, Callable[[], None]] = {
@@ -112,16 +115,17 @@ def loops(case: Case) -> dict[str, Callable[[], None]]:
     at = plain.evaluate(start)
     average.add(plain.primal(at)[0], at.z)
     for thresholds in CUTS:
-        bent = PropagatedDual.of(sweep, case.objective, find_masks(slopes, average, thresholds))
+        masks = CutMasks(tuple(find(task, average, threshold).cuts[0] for threshold in thresholds))
+        bent = PropagatedDual.of(task.geometries, case.objective, masks)
         point = bent.start()
         point[..., slopes.variables :] = 0.3  # as if some weight were on every cut
         bent.project(point)
         found[f"propagated, {_named(thresholds)}"] = _iteration(bent, point)
-    for masks in Masks:
-        dual = plain.with_cuts(Oracle.of(sweep, masks, 0.5).cuts(average))
+    for form in (Form.ROWS, Form.SHARED):
+        dual = plain.with_cuts(cuts_of(task.geometries, find_masks(task.geometries, average, form)))
         wide = torch.nn.functional.pad(start, (0, dual.variables - start.shape[-1]))
-        found[f"active_set, 1 mask ({masks.value})"] = _iteration(dual, wide)
-    found["saddle_point"] = _frank_wolfe(plain, start)
+        found[f"active_set, 1 mask ({form.value})"] = _iteration(dual, wide)
+    found["saddle_point"] = _frank_wolfe(task, plain, start)
     return found
 
 
@@ -134,8 +138,8 @@ def _iteration(dual: Dual, start: torch.Tensor) -> Callable[[], None]:
     return lambda: climb.step(climb.record(), 1e-3, 0)
 
 
-def _frank_wolfe(dual: Lagrangian, point: torch.Tensor) -> Callable[[], None]:
-    saddle = Saddle.of(dual, point, row_geometries(dual.sweep))
+def _frank_wolfe(task: Task, dual: Lagrangian, point: torch.Tensor) -> Callable[[], None]:
+    saddle = Saddle.of(dual, point, task.geometries.rows())
     prices = saddle.start(point)
     caps = [Caps.of(p) for p in prices]
     primal = saddle.answer(prices, 0).vertex
@@ -214,7 +218,7 @@ def _peak(width: int, method: str, count: int) -> float:
 def _measured(method: str, count: int) -> Bounder:
     """The method with few iterations: none needs more memory for more of them, and Active Set has its masks early."""
     few = Ascent(2, STEPS)
-    masks = Masks.SHARED if method.endswith("shared") else Masks.ROWS
+    masks = Form.SHARED if method.endswith("shared") else Form.ROWS
     return {
         "crown": Linear(),
         "alpha_crown": AlphaCrown(Ascent(count, STEPS)),

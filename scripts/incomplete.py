@@ -29,7 +29,7 @@ import torch
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder, Objective, Region, Until
-from verifier.bounding.cuts.oracle import Masks
+from verifier.bounding.cuts.masks import Form
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.solvers.active_set import ActiveSet, Additions, OraclePoint
@@ -63,7 +63,7 @@ QUICK: dict[str, Bounder] = {
 }
 MIDDLE: dict[str, Bounder] = {
     "Active Set at averages, shared masks, 200 it": ActiveSet(
-        Ascent(200, FINE), BIG_M, Additions(50, 1, 3), masks=Masks.SHARED, point=OraclePoint.AVERAGE
+        Ascent(200, FINE), BIG_M, Additions(50, 1, 3), masks=Form.SHARED, point=OraclePoint.AVERAGE
     ),
     "Active Set, 600 it": active_set(600),
     "Active Set at averages, 600 it": ActiveSet(

@@ -20,7 +20,7 @@ import torch
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder, Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.cuts.oracle import Masks
+from verifier.bounding.cuts.masks import Form
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.solvers.active_set import ActiveSet, Additions, OraclePoint
@@ -44,18 +44,18 @@ def methods(long: bool) -> dict[str, Bounder]:
         "Wong-Kolter": Linear(Slope.PARALLEL),
         "LP over M (HiGHS)": PlanetLP(),
         "alpha-CROWN, 100 it": AlphaCrown(Ascent(100, Steps(0.2, 0.01))),
-        "Propagated, 1 shared cut, 100+150 it": Propagated(),
-        "Propagated, 1 exact cut, 100+150 it": Propagated(thresholds=(None,)),
-        "Propagated, cuts .4 .6, 100+150 it": Propagated(thresholds=(0.4, 0.6)),
-        "Propagated, cuts .3 .5 .7, 100+150 it": Propagated(thresholds=(0.3, 0.5, 0.7)),
-        "Propagated, 3 rounds of exact cuts, 100+3x150 it": Propagated(thresholds=(None,), rounds=3),
+        "Propagated, 1 shared cut, 100+150 it": Propagated.in_rounds(),
+        "Propagated, 1 exact cut, 100+150 it": Propagated.in_rounds(thresholds=(None,)),
+        "Propagated, cuts .4 .6, 100+150 it": Propagated.in_rounds(thresholds=(0.4, 0.6)),
+        "Propagated, cuts .3 .5 .7, 100+150 it": Propagated.in_rounds(thresholds=(0.3, 0.5, 0.7)),
+        "Propagated, 3 rounds of exact cuts, 100+3x150 it": Propagated.in_rounds(thresholds=(None,), rounds=3),
         "Big-M from zero, 180 it": BigM(Ascent(180, PAPER), zero),
         "Big-M from zero, 850 it": BigM(Ascent(850, PAPER), zero),
         "Big-M from CROWN, 180 it": BigM(Ascent(180, PAPER)),
         "Active Set from zero, 500+100 it": ActiveSet(Ascent(100, FINE), start=zero),
         "Active Set from zero, 500+600 it": ActiveSet(Ascent(600, FINE), start=zero),
         "Active Set from CROWN, 500+100 it": ActiveSet(Ascent(100, FINE)),
-        "Active Set, shared masks, 500+100 it": ActiveSet(Ascent(100, FINE), masks=Masks.SHARED),
+        "Active Set, shared masks, 500+100 it": ActiveSet(Ascent(100, FINE), masks=Form.SHARED),
         "Active Set, averaged point, 500+600 it": ActiveSet(
             Ascent(600, FINE), additions=Additions(100, 1, 3), point=OraclePoint.AVERAGE
         ),

@@ -21,10 +21,10 @@ from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.big_m import BigM
-from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.propagated import Propagated
 from verifier.bounding.solvers.saddle_point import SaddlePoint
+from verifier.bounding.solvers.solver import Certified
 from verifier.branching.fsb import FilteredSmart
 from verifier.config import Bounding, Config, iteration_overrides, load_config, presets, schema
 from verifier.config.options import complete
@@ -101,7 +101,7 @@ def test_methods_have_the_defaults_of_their_classes() -> None:
         "crown": Linear(Slope.ADAPTIVE),
         "wong_kolter": Linear(Slope.PARALLEL),
         "alpha_crown": Certified(AlphaCrown()),
-        "propagated": Certified(Propagated()),
+        "propagated": Certified(Propagated.in_rounds()),
         "big_m": Certified(BigM(Ascent(850, steps))),  # the class has the paper's 180 of complete verification
         "active_set": Certified(ActiveSet()),
         "saddle_point": Certified(SaddlePoint()),
@@ -334,5 +334,5 @@ def test_the_schema_knows_all_methods() -> None:
     found = schema()["$defs"]
     assert {*BOUNDERS.names(without="reference"), "none"} == {*found["Bounding"]["properties"]["sharpen"]["enum"]}
     assert {*SECTIONS} <= found["Bounding"]["properties"].keys()
-    tiers = found["Search"]["properties"]["tiers"]["items"]["discriminator"]["mapping"]
+    tiers = found["SearchOptions"]["properties"]["tiers"]["items"]["discriminator"]["mapping"]
     assert tiers.keys() == {*TIERS.names()}

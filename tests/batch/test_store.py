@@ -120,7 +120,7 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> No
         with file_size_limit(len(before) + 3), pytest.raises(InputError, match=r"results\.csv: cannot be written"):
             store.write_table()
         assert (tmp_path / "results.csv").read_text() == before
-        assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
+        assert not [name for name in os.listdir(tmp_path) if name.startswith(".") and name != ".lock"]
 
 
 def test_forgotten_results_are_out_of_the_file(tmp_path: Path) -> None:

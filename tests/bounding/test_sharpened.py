@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verifier.bounding.core.ascent import Ascent, Steps
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
+from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.hidden import IN_TURN, GroupBounds, Known, RootBounds, Sharpened, Workers
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.big_m import BigM
-from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.crown import Linear
+from verifier.bounding.solvers.solver import Certified
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.processes import Forks, forkable
@@ -96,9 +96,7 @@ class Spy(Bounder):
 
     asked: list[tuple[int, torch.Tensor]] = field(default_factory=list)
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         self.asked.append((objective.layer, objective.coefficients))
         return Bound(torch.full((region.count, objective.count), torch.nan, dtype=torch.float64), None)
 
@@ -249,11 +247,9 @@ class Listener(Spy):
 
     until: list[Until] = field(default_factory=list)
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         self.until.append(until)
-        return super().bound(net, region, objective, until, warm)
+        return super().bound(net, region, objective, until)
 
 
 def test_one_of_several_processes_asks_nobody() -> None:

@@ -35,7 +35,8 @@ def tabled(seed: int) -> tuple[View, Table]:
     """Rises from each domain's bound that say nothing about the usual scores; some children are empty or unknown."""
     view = random_view("residual", seed)
     parent = view.trace.lower[:, 0].clamp(max=-0.1)
-    view = replace(view, trace=replace(view.trace, lower=parent.unsqueeze(1)))
+    plane = replace(view.trace.plane, lower=parent.unsqueeze(1))
+    view = replace(view, trace=replace(view.trace, plane=plane))
     shape = (*ambiguous(view).shape, 2)
     rise = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     bounds = parent.view(-1, 1, 1) * (1 - rise)

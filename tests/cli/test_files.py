@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.test_process import PATIENT, command
+from cli.stuck import PATIENT, command
 
 from verifier.errors import InputError, Undelivered
 from verifier.output import clear, clear_named, option_value, prepare, write_whole

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.test_process import PATIENT, STUCK, command
+from cli.stuck import PATIENT, STUCK, command
 
 from verifier.cli.guardian import guarded, note
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder, Objective, Until
-from verifier.bounding.cuts.oracle import Masks
+from verifier.bounding.cuts.masks import Form
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import PlanetLP
 from verifier.bounding.relaxation.zonotope import propagate
@@ -197,8 +197,8 @@ def twins(seed: int) -> tuple[Network, Network]:
 SHORT = Ascent(8, Steps(1e-2, 1e-3))
 BOUNDERS: dict[str, Bounder] = {
     "alpha_crown": AlphaCrown(SHORT),
-    "cuts of rows": ActiveSet(SHORT, SHORT, Additions(every=3, count=1), masks=Masks.ROWS),
-    "shared cuts": ActiveSet(SHORT, SHORT, Additions(every=3, count=1), masks=Masks.SHARED),
+    "cuts of rows": ActiveSet(SHORT, SHORT, Additions(every=3, count=1), masks=Form.ROWS),
+    "shared cuts": ActiveSet(SHORT, SHORT, Additions(every=3, count=1), masks=Form.SHARED),
     "lp": PlanetLP(),
 }
 

@@ -25,16 +25,16 @@ from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.property.property import ExactRow
 from verifier.result.counterexample import Counterexample
+from verifier.search import rungs
 from verifier.search.domains import Domains, DomainsT, Offer, Outcome, Progress
 from verifier.search.ladder import Ladder
 from verifier.search.loop import BranchAndBound, Limits, Report, run
-from verifier.search.multiplier_tier import Multipliers
 from verifier.search.offers import Offers
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.propagated_tier import Propagated
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.space import Space
+from verifier.search.tiers import Tier
 from verifier.shapes import Float, Tensor
 
 STILL = Ascent(0, Steps(0.1, 0.1))
@@ -43,8 +43,8 @@ STILL = Ascent(0, Steps(0.1, 0.1))
 GAP = 1e-3
 """How far thresholds are from exact minima."""
 
-CUTS = Propagated(Ascent(12, Steps(0.2, 0.02)), Ascent(6, Steps(0.1, 0.02)), (0.5,), Ascent(10, Steps(0.05, 0.02)))
-BIG_M = Multipliers("big_m", BigM(Ascent(12, Steps(0.1, 0.01))), 12)
+CUTS = rungs.cuts(Ascent(12, Steps(0.2, 0.02)), Ascent(6, Steps(0.1, 0.02)), (0.5,), Ascent(10, Steps(0.05, 0.02)))
+BIG_M = rungs.multipliers("big_m", BigM(Ascent(12, Steps(0.1, 0.01))), 12)
 
 UNIT = instances.boxes([[-1]], [[1]])
 
@@ -136,16 +136,12 @@ def random_case(family: str, seed: int, counts: Sequence[int], mixed: bool = Fal
 
 def slopes(first: Ascent, ascent: Ascent) -> Ladder:
     """A single tier."""
-    return Ladder((Propagated(first, ascent),))
+    return Ladder((rungs.slopes(first, ascent),))
 
 
-@dataclass(frozen=True)
-class Long(Propagated):
-    """The same bounds after more steps."""
-
-    @property
-    def name(self) -> str:
-        return "long"
+def long(first: Ascent, ascent: Ascent) -> Tier:
+    """A tier with the same bounds after more steps."""
+    return replace(rungs.slopes(first, ascent), name="long")
 
 
 def narrow(batch: int) -> Policy:

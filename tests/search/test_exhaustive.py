@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from falsify import instances
-from search.cases import BIG_M, CUTS, FAMILIES, GAP, Case, Long, decide, ignore, random_case, slopes, unbounded
+from search.cases import BIG_M, CUTS, FAMILIES, GAP, Case, decide, ignore, long, random_case, slopes, unbounded
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.branching.babsr import BaBSR
@@ -31,7 +31,7 @@ SHAPES = {
     "boxes": ((1, 2, 2, 1), True, 2),
 }
 WEAK = slopes(Ascent(8, Steps(0.2, 0.05)), Ascent(4, Steps(0.1, 0.05)))  # few steps: leaves are reached
-TWO = (*WEAK.tiers, Long(Ascent(12, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02))))
+TWO = (*WEAK.tiers, long(Ascent(12, Steps(0.2, 0.02)), Ascent(8, Steps(0.1, 0.02))))
 POLICIES = {
     "intercept": Policy(WEAK, batch=256, fill=64),
     "babsr": Policy(WEAK, BaBSR(), batch=4, fill=1),

@@ -30,7 +30,7 @@ from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
-from verifier.bounding.solvers.certified import Certified
+from verifier.bounding.solvers.solver import Certified
 from verifier.clock import Clock
 from verifier.processes import Fork, Send, Tickets, forkable
 from verifier.result.verdict import Reason
@@ -92,7 +92,7 @@ def test_proofs_can_be_repeated(kept: Kept) -> None:
     assert {event.by for event in kept.of(Closed) if len(event.number)} >= {By.BOUND, By.LEAF}
     for event, (batch, evidence) in zip(kept.of(Closed), proofs, strict=True):
         assert len(batch) == len(event.number)
-        assert bool(evidence.closed(batch).all())
+        assert bool(evidence.closed(batch.task(torch.float64)).all())
 
 
 def test_a_listener_changes_nothing(kept: Kept) -> None:

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 from falsify import instances
-from search.cases import STILL, UNIT, Long, decide, hard, nobody, random_case, root_of, wedge
+from search.cases import STILL, UNIT, decide, hard, long, nobody, random_case, root_of, wedge
 from search.events import Kept, tree
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
+from verifier.search import rungs as tiers_by_name
 from verifier.search.domains import Outcome
 from verifier.search.journal import Journal
 from verifier.search.ladder import Ladder, Schedule
 from verifier.search.loop import BranchAndBound, Limits, run
-from verifier.search.propagated_tier import Propagated
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.stratify import SLOWEST
 from verifier.search.tiers import Climbed, Climber, Tier
 
-PLAIN = Propagated(STILL, STILL)
+PLAIN = tiers_by_name.slopes(STILL, STILL)
 
 
 class Seconds:
@@ -37,8 +38,8 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class Rung(Tier):
-    """Says what it is told: bounds of the whole boxes, variables that are all the same, seconds per domain."""
+class Script:
+    """What a rung is told to say: bounds of the whole boxes, variables that are all the same, seconds per domain."""
 
     lowers: tuple[float, ...]
     width: int = 2
@@ -48,20 +49,33 @@ class Rung(Tier):
     iterations: int = 1
     clock: Seconds | None = None
 
-    @property
-    def name(self) -> str:
-        return f"rung{self.width}"
+
+@dataclass(frozen=True)
+class Rung(Tier):
+    """Says what it is told."""
+
+    script: Script = Script(())
 
     def climber(self, root: Root) -> RungClimber:
         return RungClimber(self, root)
 
 
+def rung(*args: Any, **named: Any) -> Rung:
+    script = Script(*args, **named)
+    return Rung(f"rung{script.width}", PLAIN.first, PLAIN.solver, script.iterations, script=script)
+
+
 class RungClimber(Climber):
-    def __init__(self, rung: Rung, root: Root) -> None:
-        self.rung, self.name, self.iterations, self.width = rung, rung.name, rung.iterations, rung.width
+    def __init__(self, tier: Rung, root: Root) -> None:
+        super().__init__(tier, root)
+        self.rung = tier.script
         self.inner = PLAIN.climber(root)
         self.adopted: list[tuple[list[list[float]], list[int], str]] = []
         self.starts: list[list[list[float]]] = []
+
+    @property
+    def width(self) -> int:
+        return self.rung.width
 
     def _answer(self, found: Climbed, lower: torch.Tensor, seconds: float) -> Climbed:
         if self.rung.clock is not None:
@@ -82,14 +96,14 @@ class RungClimber(Climber):
         self.starts.append(start.tolist())
         return torch.zeros(len(batch))
 
-    def adopt(self, batch: Batch, variables: torch.Tensor, below: Climber) -> torch.Tensor:
-        self.adopted.append((variables.tolist(), batch.clause.tolist(), below.name))
+    def adopt(self, batch: Batch, variables: torch.Tensor, other: Climber, kept: Any = None) -> torch.Tensor:
+        self.adopted.append((variables.tolist(), batch.clause.tolist(), other.name))
         return torch.full((len(batch), self.rung.width), self.rung.mark)
 
 
 def schedule(*rungs: Rung, ratios: tuple[float, ...] | None = None, patience: int = 0) -> tuple[Schedule, Batch]:
     """At work on a wedge with as many clauses as the rungs speak of; the boxes have been bounded."""
-    clauses = [(0, [instances.row({0: 1}, -1)])] * len(rungs[0].lowers)
+    clauses = [(0, [instances.row({0: 1}, -1)])] * len(rungs[0].script.lowers)
     root = root_of(instances.problem(wedge(), UNIT, clauses))
     made = Schedule(Ladder(rungs, ratios, patience), root)
     made.begin(Batch.whole(root), Until())
@@ -110,7 +124,7 @@ def placed(
 
 
 def test_gains_are_what_a_tier_adds_on_the_whole_boxes() -> None:
-    made, _ = schedule(Rung((-4.0, -2.0)), Rung((-3.0, -2.5), 3), Rung((-1.0, -2.5), 4), ratios=(2.0, 2.0))
+    made, _ = schedule(rung((-4.0, -2.0)), rung((-3.0, -2.5), 3), rung((-1.0, -2.5), 4), ratios=(2.0, 2.0))
     assert made.gains.tolist() == [[0.0, 0.0], [1.0, -0.5], [2.0, 0.0]]
     assert made.widths == [2, 3, 4]
     assert made.floor.tolist() == pytest.approx([4 * SLOWEST, 2 * SLOWEST])
@@ -118,7 +132,7 @@ def test_gains_are_what_a_tier_adds_on_the_whole_boxes() -> None:
 
 
 def test_tiers_after_one_that_closes_everything_are_not_asked() -> None:
-    made, whole = schedule(Rung((-4.0, -2.0)), Rung((1.0, 0.5), 3), Rung((9.0, 9.0), 4), ratios=(1.0, 1.0))
+    made, whole = schedule(rung((-4.0, -2.0)), rung((1.0, 0.5), 3), rung((9.0, 9.0), 4), ratios=(1.0, 1.0))
     assert made.widths == [2, 3, 0]
     tiers, _ = placed(made, whole, [-4.0, -4.0], [0.01, 0.01], tier=1)
     assert tiers == [1, 1]  # nobody is promoted to a tier of which nothing is known
@@ -126,7 +140,7 @@ def test_tiers_after_one_that_closes_everything_are_not_asked() -> None:
 
 def test_a_patient_ladder_tries_a_tier_once_the_one_below_has_worked() -> None:
     made, whole = schedule(
-        Rung((-4.0, -4.0)), Rung((-3.0, -3.0), 3), Rung((-2.0, -2.0), 4), ratios=(2.0, 1.0), patience=3
+        rung((-4.0, -4.0)), rung((-3.0, -3.0), 3), rung((-2.0, -2.0), 4), ratios=(2.0, 1.0), patience=3
     )
     start, seen = torch.zeros(2, 4), []
     for tier in (0, 0, 0, 1, 1):
@@ -145,7 +159,7 @@ def test_a_patient_ladder_tries_a_tier_once_the_one_below_has_worked() -> None:
 
 def test_no_time_leaves_the_lowest_tier() -> None:
     root = root_of(instances.problem(wedge(), UNIT, [(0, [instances.row({0: 1}, -1)])]))
-    made = Schedule(Ladder((Rung((-4.0,)), Rung((-1.0,), 3)), (1.0,)), root)
+    made = Schedule(Ladder((rung((-4.0,)), rung((-1.0,), 3)), (1.0,)), root)
     assert len(made.begin(Batch.whole(root), Until(Clock.begin(0.0)))) == 1
     assert made.widths == [2, 0]
 
@@ -156,19 +170,19 @@ def test_no_time_leaves_the_lowest_tier() -> None:
 def test_the_worked_example_is_promoted_at_its_ratio() -> None:
     """31 nodes or 15: worth it up to 31/15 = 2.0667 times the cost."""
     for ratio, expected in ((2.06, [1, 0]), (2.07, [0, 0])):
-        made, whole = schedule(Rung((-4.0, -4.0)), Rung((-3.0, -4.0), 3), ratios=(ratio,))
+        made, whole = schedule(rung((-4.0, -4.0)), rung((-3.0, -4.0), 3), ratios=(ratio,))
         assert placed(made, whole, [-4.0, -4.0], [1.0, 1.0])[0] == expected  # the second clause gains nothing
 
 
 def test_promotion_is_one_way() -> None:
-    made, whole = schedule(Rung((-4.0, -4.0)), Rung((-3.0, -3.0), 3), ratios=(1e9,))
+    made, whole = schedule(rung((-4.0, -4.0)), rung((-3.0, -3.0), 3), ratios=(1e9,))
     assert placed(made, whole, [-4.0, -4.0], [1.0, 0.5], tier=0)[0] == [0, 0]
     assert placed(made, whole, [-0.1, -4.0], [100.0, 0.5], tier=1)[0] == [1, 1]
 
 
 def test_the_rule_goes_upwards_pair_by_pair() -> None:
     """p = -4, rise 1: 31 nodes; a gain of 2 leaves 7, and another of 1 leaves 3.  Costs 4 and 2.3 are worth it."""
-    rungs = Rung((-4.0,)), Rung((-2.0,), 3), Rung((-1.0,), 4)
+    rungs = rung((-4.0,)), rung((-2.0,), 3), rung((-1.0,), 4)
     for ratios, expected in (((4.0, 2.3), 2), ((4.0, 2.4), 1), ((5.0, 1.0), 0)):
         made, whole = schedule(*rungs, ratios=ratios)
         assert placed(made, whole, [-4.0], [1.0])[0] == [expected]
@@ -179,13 +193,13 @@ def test_the_rule_goes_upwards_pair_by_pair() -> None:
 
 def test_no_tier_is_skipped() -> None:
     """The second clause gains nothing from the tier in the middle, and so stays below it, whatever comes after."""
-    rungs = Rung((-4.0, -4.0)), Rung((-2.0, -4.0), 3), Rung((-1.0, -1.0), 4)
+    rungs = rung((-4.0, -4.0)), rung((-2.0, -4.0), 3), rung((-1.0, -1.0), 4)
     made, whole = schedule(*rungs, ratios=(4.0, 2.0))
     assert placed(made, whole, [-4.0, -4.0], [1.0, 1.0])[0] == [2, 0]
 
 
 def test_variables_are_adopted_and_padded() -> None:
-    made, whole = schedule(Rung((-4.0, -4.0, -4.0)), Rung((-3.0, -3.0, -4.0), 5, mark=9.0), ratios=(2.0,))
+    made, whole = schedule(rung((-4.0, -4.0, -4.0)), rung((-3.0, -3.0, -4.0), 5, mark=9.0), ratios=(2.0,))
     tiers, variables = placed(made, whole, [-4.0, -0.001, -4.0], [1.0, 1.0, 1.0])
     assert tiers == [1, 0, 0]
     assert variables.tolist() == [[9.0] * 5, [7.0, 7.0, 0.0, 0.0, 0.0], [7.0, 7.0, 0.0, 0.0, 0.0]]
@@ -193,7 +207,7 @@ def test_variables_are_adopted_and_padded() -> None:
     assert isinstance(upper, RungClimber)
     assert upper.adopted == [([[7.0, 7.0]], [0], "rung2")]
     # A narrower tier above reads its own part only.
-    narrow, whole = schedule(Rung((-4.0,), 6), Rung((-3.0,), 3, mark=9.0), ratios=(2.0,))
+    narrow, whole = schedule(rung((-4.0,), 6), rung((-3.0,), 3, mark=9.0), ratios=(2.0,))
     _, variables = placed(narrow, whole, [-4.0], [1.0])
     assert variables.tolist() == [[9.0] * 3 + [0.0] * 3]
     narrow.climb(1, whole, variables, Until())
@@ -205,7 +219,7 @@ def test_variables_are_adopted_and_padded() -> None:
 
 def test_what_is_not_known_is_not_promoted() -> None:
     """At the root no rise is known; a bound may be no number."""
-    made, whole = schedule(Rung((-4.0, -4.0)), Rung((-3.0, -3.0), 3), ratios=(1.0,))
+    made, whole = schedule(rung((-4.0, -4.0)), rung((-3.0, -3.0), 3), ratios=(1.0,))
     assert placed(made, whole, [-4.0, math.nan], [math.nan, 1.0])[0] == [0, 0]
     assert placed(made, whole, [-4.0, -4.0], [1.0, 0.0])[0] == [1, 1]  # no rise at all is as slow as can be
 
@@ -217,8 +231,8 @@ def test_costs_are_measured_at_the_root_until_both_tiers_have_worked(monkeypatch
     clock = Seconds()
     monkeypatch.setattr("verifier.search.ladder.time", clock)
     # On two clauses: 0.1 s per iteration and domain below, 0.2 s above; 20 and 40 iterations per domain of the tree.
-    below = Rung((-4.0, -4.0), 2, root_seconds=4.0, tree_seconds=1.0, iterations=20, clock=clock)
-    above = Rung((-3.0, -3.0), 3, root_seconds=16.0, tree_seconds=6.0, iterations=40, clock=clock)
+    below = rung((-4.0, -4.0), 2, root_seconds=4.0, tree_seconds=1.0, iterations=20, clock=clock)
+    above = rung((-3.0, -3.0), 3, root_seconds=16.0, tree_seconds=6.0, iterations=40, clock=clock)
     made, whole = schedule(below, above)
     assert made.ratio(1) == pytest.approx(4.0)
     start = torch.zeros(2, 3)
@@ -235,8 +249,8 @@ def test_costs_are_measured_at_the_root_until_both_tiers_have_worked(monkeypatch
 def test_a_tier_above_is_never_called_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Seconds()
     monkeypatch.setattr("verifier.search.ladder.time", clock)
-    below = Rung((-4.0,), 2, root_seconds=4.0, tree_seconds=4.0, clock=clock)
-    made, whole = schedule(below, Rung((-3.0,), 3, root_seconds=1.0, tree_seconds=1.0, clock=clock))
+    below = rung((-4.0,), 2, root_seconds=4.0, tree_seconds=4.0, clock=clock)
+    made, whole = schedule(below, rung((-3.0,), 3, root_seconds=1.0, tree_seconds=1.0, clock=clock))
     assert made.ratio(1) == 1.0
     for tier in range(2):
         made.climb(tier, whole, torch.zeros(1, 3), Until())
@@ -246,7 +260,7 @@ def test_a_tier_above_is_never_called_cheaper(monkeypatch: pytest.MonkeyPatch) -
 # ---------------------------------------------------------------- in a search
 
 
-TWO = PLAIN, Long(Ascent(40, Steps(0.2, 0.02)), Ascent(20, Steps(0.1, 0.02)))
+TWO = PLAIN, long(Ascent(40, Steps(0.2, 0.02)), Ascent(20, Steps(0.1, 0.02)))
 
 
 def stratified(root: Root, ratios: tuple[float, ...] | None) -> tuple[Outcome, Kept]:

@@ -37,11 +37,11 @@ from search.cases import (
 from search.events import Kept
 
 from verifier.bounding.core.ascent import Ascent, Steps
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
+from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.hidden import Known, RootBounds, Sharpened
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
-from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.crown import Linear
+from verifier.bounding.solvers.solver import Certified
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.processes import Forked, forkable
@@ -77,9 +77,7 @@ class Still(Bounder):
 
     allowed: list[float]
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         self.allowed.append(until.clock.remaining())
         return Bound(torch.full((region.count, objective.count), torch.nan, dtype=torch.float64), None)
 

@@ -16,7 +16,7 @@ from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
-from verifier.bounding.solvers.certified import Certified
+from verifier.bounding.solvers.solver import Certified
 from verifier.clock import Clock
 from verifier.errors import InputError
 from verifier.processes import forkable

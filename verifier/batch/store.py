@@ -14,6 +14,7 @@ from pathlib import Path
 from verifier.batch.instances import Files
 from verifier.batch.records import Record, parse, parsed, read_bytes, split_lines
 from verifier.errors import InputError
+from verifier.output import aside
 
 if sys.platform != "win32":
     import fcntl
@@ -171,13 +172,8 @@ def _write(stream: io.FileIO, data: bytes) -> None:
 
 def _replace(path: Path, data: bytes) -> None:
     """A reader, or a crash, finds the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")  # one batch per folder: the name is free
     try:
-        try:
-            with open(temporary, "wb", buffering=0) as stream:
-                _write(stream, data)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with aside(str(path)) as temporary, open(temporary, "wb", buffering=0) as stream:
+            _write(stream, data)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror or error}", path) from error

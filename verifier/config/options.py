@@ -119,8 +119,8 @@ class SearchOptions(Options, frozen=True):
     def sharpening(self) -> Sharpening | None:
         """How long searches get better bounds of hidden neurons."""
         from verifier.bounding.core.ascent import Ascent
-        from verifier.bounding.solvers.certified import Certified
         from verifier.bounding.solvers.propagated import Propagated
+        from verifier.bounding.solvers.solver import Certified
         from verifier.search.sharpen import Sharpening
 
         options = self.sharpen
@@ -128,7 +128,7 @@ class SearchOptions(Options, frozen=True):
             return None
         first = Ascent.of(options.initial, check_every=5)
         then = Ascent.of(options.cuts, check_every=5)
-        bounder = Certified(Propagated(first, then, averaged=max(1, first.iterations // 2)))
+        bounder = Certified(Propagated.in_rounds(first, then, averaged=max(1, first.iterations // 2)))
         return Sharpening(bounder, options.after, options.share)
 
     def limits(self) -> Limits:

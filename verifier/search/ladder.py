@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
-from verifier.search.propagated_tier import Propagated
+from verifier.search.rungs import slopes
 from verifier.search.signs.root import Batch, Root
 from verifier.search.stratify import SLOWEST, hard
 from verifier.search.tiers import Climbed, Kept, Tier
@@ -18,7 +18,7 @@ from verifier.shapes import Float, Int8, Tensor
 
 
 def _slopes() -> tuple[Tier, ...]:
-    return (Propagated(Ascent(60, Steps(0.2, 0.01), 5), Ascent(20, Steps(0.1, 0.02), 5)),)
+    return (slopes(Ascent(60, Steps(0.2, 0.01), 5), Ascent(20, Steps(0.1, 0.02), 5)),)
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,17 @@ class Schedule:
             tiers[rows] = above
             below, mine = self.climbers[above - 1], variables[rows, : self.widths[above - 1]]
             adopted = self.climbers[above].adopt(batch.select(rows), mine, below)
+            assert adopted is not None
             variables[rows] = self._padded(adopted)
             lower = lower + self.gains[above][clause]
         return tiers, variables
 
-    def transplanted(self, tier: int, variables: Float[Tensor, "D V"], before: Schedule, kept: Kept) -> Tensor | None:
+    def adopt(
+        self, tier: int, variables: Float[Tensor, "D V"], other: Schedule, kept: Kept
+    ) -> Float[Tensor, "D W"] | None:
         """Variables of a tier of another search as a start for the lowest tier of this one; None if there is no way."""
-        found = self.climbers[0].transplanted(variables[:, : before.widths[tier]], before.climbers[tier], kept)
+        whole = Batch.whole(self.root)
+        found = self.climbers[0].adopt(whole, variables[:, : other.widths[tier]], other.climbers[tier], kept)
         return None if found is None else self._padded(found)
 
     def _padded(self, variables: Float[Tensor, "D V"]) -> Float[Tensor, "D W"]:

@@ -1,70 +1,68 @@
-"""The rungs of the ladder of bounds: how a tier bounds a batch of domains, and how what it found is proved.
+"""The rungs of the ladder of bounds: a tier is a solver with its ascents, on the whole boxes and in the tree.
 
-A `Tier` is its options; `Tier.climber` makes the object that works on one problem.  Its variables travel with the
-domains: a child starts where its parent ended.
+`Tier.climber` makes the object that works on one problem.  The variables travel with the domains, as rows of one table:
+a child starts where its parent ended.  Masks are large, so domains only name the row of a pool.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
 
-from verifier.bounding.core.base import Objective, Until
-from verifier.bounding.core.closing import closes, crossed
+from verifier.bounding.core.ascent import Ascent, Average, Averaging, Steps
+from verifier.bounding.core.base import Bound, Objective, Until
+from verifier.bounding.core.closing import crossed
+from verifier.bounding.core.state import cat
 from verifier.bounding.core.sweep import Sweep, Trace
+from verifier.bounding.cuts.masks import CutMasks
+from verifier.bounding.solvers.alpha_crown import AlphaCrown
+from verifier.bounding.solvers.crown import Linear
+from verifier.bounding.solvers.face_dual import FaceSolver
+from verifier.bounding.solvers.propagated import Propagated, Shares, renewed
+from verifier.bounding.solvers.solver import Proof, Solved, Solver, Task, Variables, converted
 from verifier.search.signs.root import Batch, Root
 from verifier.shapes import Bool, Float, Int, Tensor
 
 CLOSE_TOGETHER = 128
 """How many domains are proved at once: float64 takes twice the memory."""
 
+POOL_BYTES = 2**28
+"""The memory of all masks; beyond it none are found anew."""
+
+WEIGHING = Ascent(30, Steps(0.2, 0.02))
+"""How the weights of several rows are found for solvers that do not choose them."""
 
 Kept = Sequence[Int[Tensor, " _"]]
-
-
-class Evidence(ABC):
-    """What closes domains: all that is needed to compute their bounds again, apart from the problem itself."""
-
-    @abstractmethod
-    def select(self, rows: Tensor) -> Evidence:
-        """The evidence for some of the domains."""
-
-    @abstractmethod
-    def lower(self, batch: Batch) -> Float[Tensor, " D"]:
-        """Rigorous lower bounds in float64; -inf where there is none."""
-
-    def closed(self, batch: Batch) -> Bool[Tensor, " D"]:
-        """Which domains hold no counterexample."""
-        return closes(self.lower(batch))
+"""The kinks of each group that are still kinks, as places among those of a search with looser bounds."""
 
 
 @dataclass(frozen=True, eq=False)
-class Crossed(Evidence):
+class Crossed(Proof):
     """The bounds of a hidden neuron contradict each other: the domains are empty, whatever the rows say."""
 
-    def select(self, rows: Tensor) -> Crossed:
-        return self
+    kind = "crossed"
 
-    def lower(self, batch: Batch) -> Float[Tensor, " D"]:
-        return torch.full((len(batch),), -torch.inf, dtype=torch.float64, device=batch.root.device)
+    def lower(self, task: Task) -> Float[Tensor, "D S"]:
+        return torch.full_like(task.sweep.region.lower[:, :1], -torch.inf)
 
-    def closed(self, batch: Batch) -> Bool[Tensor, " D"]:
-        return crossed(*batch.cut()).any(dim=1)
+    def closed(self, task: Task) -> Bool[Tensor, " D"]:
+        region = task.sweep.region
+        sides = zip(region.l_hat, region.u_hat, strict=True)
+        return torch.stack([crossed(low, high).any(dim=1) for low, high in sides]).any(dim=0)
 
 
 @dataclass(frozen=True, eq=False)
-class Computed(Evidence):
+class Computed(Proof):
     """Bounds that were computed in float64 at once."""
 
-    found: Float[Tensor, " D"]
+    found: Float[Tensor, "D S"]
 
-    def select(self, rows: Tensor) -> Computed:
-        return Computed(self.found[rows])
+    kind = "computed"
 
-    def lower(self, batch: Batch) -> Float[Tensor, " D"]:
+    def lower(self, task: Task) -> Float[Tensor, "D S"]:
         return self.found
 
 
@@ -75,7 +73,8 @@ class Climbed:
     lower: Float[Tensor, " D"]
     x0: Float[Tensor, "D n0"]  # where the relaxation attains its bound
     variables: Float[Tensor, "D V"]  # what children start from
-    evidence: Evidence
+    proof: Proof
+    state: Variables
     sweep: Sweep
     objective: Objective
     trace: Trace  # of one backward sweep, for branching
@@ -83,43 +82,178 @@ class Climbed:
     masks: Int[Tensor, " D"]  # the rows of cuts that children inherit
 
 
-class Climber(ABC):
-    """A bounding method at work on the domains of one problem."""
+@dataclass(frozen=True)
+class Tier:
+    """A rung of the ladder: a solver for the whole boxes, and one of the same kind for the domains of the tree."""
 
     name: str
+    first: Solver
+    solver: Solver
     iterations: int  # on each domain of the tree
-    width: int  # no domain has more variables
+    together: int | None = None  # domains that are bounded at a time; None: all
+    refresh: int | None = None  # masks are found anew in domains whose depth is a multiple of it
 
-    @abstractmethod
-    def begin(self, whole: Batch, below: Climbed | None, until: Until) -> Climbed:
-        """Bound all clauses on their whole boxes; `below` is what the tier below found there."""
-
-    @abstractmethod
-    def climb(self, batch: Batch, start: Float[Tensor, "D V"], until: Until) -> Climbed:
-        """Bound domains from the variables of their parents."""
-
-    @abstractmethod
-    def probe(self, batch: Batch, start: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
-        """Cheap bounds from given variables, for trying out splits."""
-
-    @abstractmethod
-    def adopt(self, batch: Batch, variables: Float[Tensor, "D V"], below: Climber) -> Float[Tensor, "D V"]:
-        """Variables of the tier below as a start for this one."""
-
-    def transplanted(self, variables: Float[Tensor, "D V"], before: Climber, kept: Kept) -> Float[Tensor, "D W"] | None:
-        """Variables of a search with looser bounds of hidden neurons as a start for this one; None if there is no way.
-
-        `kept` are the kinks of each group that are still kinks here, as places among those of `before`.
-        """
-        return None
+    def climber(self, root: Root) -> Climber:
+        return Climber(self, root)
 
 
-class Tier(ABC):
-    """A rung of the ladder: a bounding method with its options."""
+class Climber:
+    """A tier at work on the domains of one problem.
+
+    It runs in float32 if what the solver finds can be proved afterwards, else in float64.  The masks of all domains lie
+    in one pool; at first it has a row per clause.
+    """
+
+    def __init__(self, tier: Tier, root: Root) -> None:
+        self.tier, self.root = tier, root
+        self.name, self.iterations = tier.name, tier.iterations
+        self.pool = CutMasks()
+        self.rows = 0  # of the pool
+        self.weights: Tensor | None = None  # of the rows of each clause, where they are no variables
 
     @property
-    @abstractmethod
-    def name(self) -> str: ...
+    def width(self) -> int:
+        """No domain has more variables."""
+        return self._row_weights + self.tier.first.columns * self.root.kinks
 
-    @abstractmethod
-    def climber(self, root: Root) -> Climber: ...
+    @property
+    def _row_weights(self) -> int:
+        return self.root.rows.c.shape[1] if self.tier.solver.weighs else 0
+
+    def begin(self, whole: Batch, below: Climbed | None, until: Until) -> Climbed:
+        """Bound all clauses on their whole boxes; `below` is what the tier below found there."""
+        solver = self.tier.first
+        if not solver.weighs:
+            self.weights = _weighed(whole, until)
+
+        def begin(task: Task, rows: Tensor | slice) -> Bound:
+            return solver.begin(task, until, None if below is None else below.state.select(rows))
+
+        task = self._task(whole)
+        bound = self._in_turn(whole, task, begin)
+        self.pool, self.rows = solver.inherited(_variables(bound)).masks, len(whole)
+        return self._climbed(whole, task, bound, whole.masks)
+
+    def climb(self, batch: Batch, start: Float[Tensor, "D V"], until: Until) -> Climbed:
+        """Bound domains from the variables of their parents."""
+        solver, averaging = self.tier.solver, self._averaging()
+        state = replace(self._state(start), masks=self.pool.select(batch.masks))
+
+        def solve(task: Task, rows: Tensor | slice) -> Bound:
+            return solver.solve(task, solver.init(task, state.select(rows)), until, averaging)
+
+        task = self._task(batch)
+        bound = self._in_turn(batch, task, solve)
+        average = None if averaging is None else averaging.average
+        masks = batch.masks if average is None else self._refreshed(batch, task, _variables(bound), average)
+        return self._climbed(batch, task, bound, masks)
+
+    def probe(self, batch: Batch, start: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
+        """Cheap bounds from given variables, for trying out splits."""
+        state = replace(self._state(start), masks=self.pool.select(batch.masks))
+        return self.tier.solver.probe(self._task(batch), state)[:, 0]
+
+    def adopt(
+        self, batch: Batch, variables: Float[Tensor, "D V"], other: Climber, kept: Kept | None = None
+    ) -> Float[Tensor, "D W"] | None:
+        """Variables of another climber as a start for this one; None if there is no way.
+
+        The other one is the tier below or, with `kept`, any tier of a search with looser bounds of hidden neurons.
+        """
+        solver, state = self.tier.solver, other._state(variables)
+        if kept is not None and not (solver.weighs and other.tier.solver.weighs):
+            return None  # the weights of the rows, which are no variables, were others
+        if kept is not None:
+            state = other._restricted(state, kept, self.pool)
+        task = self._task(batch.select(slice(0, 1)) if solver.weighs else batch)  # faces ask for sizes only
+        state = replace(converted(task, state, solver.kind), masks=self.pool)
+        return self._row(state.ready(task))
+
+    def _restricted(self, state: Variables, kept: Kept, masks: CutMasks) -> Variables:
+        """The variables of the kinks that are left; shares only if cuts are where they were."""
+        plain = list(range(len(kept))) * FaceSolver.PLAIN
+        blocks = [*plain, *(k for _, k in self.pool.places)]
+        wanted = [*plain, *(k for _, k in masks.places)]
+        shared = wanted if wanted == blocks[: len(wanted)] else plain
+        starts = [0, *accumulate(self.root.sizes[k] for k in blocks)]
+        places = torch.cat([kept[k] + start for k, start in zip(shared, starts, strict=False)])
+        return replace(state, point=state.point[..., places])
+
+    def _task(self, batch: Batch, dtype: torch.dtype = torch.float32) -> Task:
+        task = batch.task(dtype)
+        return task if self.weights is None else Task(task.sweep, task.weighted(self.weights[batch.clause]))
+
+    def _state(self, variables: Float[Tensor, "D V"]) -> Variables:
+        """Rows of the table of variables as a state, without masks."""
+        weights, point = variables.float().unsqueeze(1).tensor_split([self._row_weights], dim=-1)
+        return replace(self.tier.solver.blank(point), weights=weights if self._row_weights else None)
+
+    def _row(self, state: Variables) -> Float[Tensor, "D V"]:
+        """What children inherit of a state, as rows of the table."""
+        state = self.tier.solver.inherited(state)
+        parts = [state.point] if not self._row_weights or state.weights is None else [state.weights, state.point]
+        return torch.cat(parts, dim=-1)[:, 0].float()
+
+    def _in_turn(self, batch: Batch, task: Task, bound: Callable[[Task, Tensor | slice], Bound]) -> Bound:
+        """The bounds of all domains, as many at a time as the tier allows; `task` is that of all in float32."""
+        together, proves = self.tier.together or len(batch), self.tier.solver.proves
+        if proves and len(batch) <= together:
+            return bound(task, slice(None))
+        dtype = torch.float32 if proves else torch.float64
+        parts = torch.arange(len(batch), device=self.root.device).split(together)
+        return Bound.joined([bound(self._task(batch.select(rows), dtype), rows) for rows in parts], dim=0)
+
+    def _climbed(self, batch: Batch, task: Task, bound: Bound, masks: Int[Tensor, " D"]) -> Climbed:
+        state = _variables(bound)
+        if self.weights is not None:
+            state = replace(state, weights=self.weights[batch.clause])
+        objective = task.weighted(None if self.weights is not None else state.weights)
+        scouted = bound.scouted if isinstance(bound, Solved) else 0
+        trace = bound.trace if isinstance(bound, Solved) else None
+        assert bound.x0 is not None
+        return Climbed(
+            bound.lower[:, 0].float(),
+            bound.x0[:, 0].float(),
+            self._row(state),
+            state if self.tier.solver.proves else Computed(bound.lower),
+            state,
+            task.sweep,
+            objective,
+            task.sweep.backward(objective, Linear().choices(task.sweep)) if trace is None else trace,
+            bound.iterations - scouted,
+            masks,
+        )
+
+    def _averaging(self) -> Averaging | None:
+        room = self.pool.count > 0 and self.rows * self.pool.bytes_each < POOL_BYTES
+        return Averaging(max(1, self.iterations // 2)) if self.tier.refresh and room else None
+
+    def _refreshed(self, batch: Batch, task: Task, state: Variables, average: Average) -> Int[Tensor, " D"]:
+        """The rows of masks for the children: where it is time, the least used cut has given way to a new one."""
+        assert self.tier.refresh is not None
+        assert isinstance(state, Shares)
+        depth = (batch.signs[average.rows] != 0).sum(dim=1)
+        due = average.rows[(depth > 0) & (depth % self.tier.refresh == 0)]
+        if not len(due):
+            return batch.masks
+        assert isinstance(self.tier.solver, Propagated)
+        masks = renewed(task, state, average, self.tier.solver.thresholds[0], due)
+        self.pool = cat([self.pool, masks])
+        numbers = torch.arange(self.rows, self.rows + len(due), device=due.device)
+        self.rows += len(due)
+        return batch.masks.index_copy(0, due, numbers)
+
+
+def _variables(bound: Bound) -> Variables:
+    assert isinstance(bound.state, Variables)
+    return bound.state
+
+
+def _weighed(whole: Batch, until: Until) -> Float[Tensor, "C 1 m"]:
+    """Weights of each clause's rows: those that alpha-CROWN finds on the whole box."""
+    even = whole.root.rows.even()
+    if even.shape[-1] == 1:
+        return even
+    weights = _variables(AlphaCrown(WEIGHING).begin(whole.task(), until)).weights
+    assert weights is not None
+    return weights.double()

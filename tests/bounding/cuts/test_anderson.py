@@ -71,7 +71,7 @@ def both_cuts(case: tuple[str, int], seed: int) -> list[tuple[Cut, RowGeometry |
     shared = SharedGeometry.of(layer, region, index)
     assert shared is not None
     z = torch.rand(2, 3, len(index), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return [(rows.cut(rows.excess(values, z) >= 0), rows), (shared.cut(shared.masks(values, 0.4)), shared)]
+    return [(rows.cut(rows.excess(values, z) >= 0), rows), (shared.cut(shared.bits(values, 0.4)), shared)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -132,7 +132,7 @@ def test_one_threshold_gives_the_oracle_at_that_z() -> None:
     assert shared is not None
     z = torch.full((2, 3, len(index)), 0.3, dtype=torch.float64)
     by_rows = rows.cut(rows.excess(values, z) >= 0)
-    by_shared = shared.cut(shared.masks(values, 0.3))
+    by_shared = shared.cut(shared.bits(values, 0.3))
     for name in ("offset", "zc"):
         torch.testing.assert_close(getattr(by_rows, name), getattr(by_shared, name))
     torch.testing.assert_close(by_rows.forward(values), by_shared.forward(values))

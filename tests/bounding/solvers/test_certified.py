@@ -12,18 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verifier.bounding.core.ascent import Ascent, Steps
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
-from verifier.bounding.cuts.oracle import Masks
+from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
+from verifier.bounding.core.state import cat
+from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.cuts.masks import Form
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.active_set import ActiveSet, Additions, OraclePoint
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.big_m import BigM
-from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.crown import Linear
-from verifier.bounding.solvers.multipliers import MultiplierProof
+from verifier.bounding.solvers.multipliers import MultiplierVariables
 from verifier.bounding.solvers.saddle_point import SaddlePoint
+from verifier.bounding.solvers.solver import Certified, Task
 from verifier.clock import Clock
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
@@ -33,7 +35,7 @@ SOLVERS: dict[str, Bounder] = {
     "alpha_crown": AlphaCrown(SHORT),
     "big_m": BigM(SHORT),
     "active_set": ActiveSet(SHORT, SHORT, Additions(5, 2, 3)),
-    "active_set_shared": ActiveSet(SHORT, SHORT, Additions(5, 1, 3), masks=Masks.SHARED, point=OraclePoint.AVERAGE),
+    "active_set_shared": ActiveSet(SHORT, SHORT, Additions(5, 1, 3), masks=Form.SHARED, point=OraclePoint.AVERAGE),
 }
 
 
@@ -124,9 +126,7 @@ class Counting(Bounder):
     def proves(self) -> bool:
         return self.inner.proves
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         self.calls.append(region.lower.dtype)
         return self.inner.bound(net, region, objective, until)
 
@@ -147,7 +147,7 @@ def test_only_a_bounder_with_proofs_runs_in_single_precision_and_each_runs_once(
         assert counting.calls == [dtype]
         assert found.lower.dtype is torch.float64
         assert Certified(inner).proves == (dtype is torch.float32)
-        assert found.proof is not None or not inner.proves
+        assert found.state is not None or not inner.proves
     assert Certified(BigM()).rigorous
     assert not Certified(PlanetLP()).rigorous
 
@@ -163,19 +163,18 @@ def test_parts_equal_the_whole(solver: str) -> None:
     assert apart.x0.shape == (2, 3, net.n_in)
 
 
-@pytest.mark.parametrize("masks", Masks)
-def test_proofs_with_different_numbers_of_masks_join(masks: Masks) -> None:
+@pytest.mark.parametrize("masks", [Form.ROWS, Form.SHARED])
+def test_proofs_with_different_numbers_of_masks_join(masks: Form) -> None:
     """A deadline may end one part of an objective before its masks were added, and another after."""
     net, region, objective = instance("conv", 3)
     proofs = []
     for most, at in ((2, 0), (0, 1), (3, 2)):
         solver = ActiveSet(SHORT, SHORT, Additions(2, 1, most), masks=masks)
-        proofs.append(solver.bound(net, region, objective.part(at, at + 1), Until()).proof)
-    first = proofs[0]
-    assert isinstance(first, MultiplierProof)
-    joined = first.joined([p for p in proofs if isinstance(p, MultiplierProof)])
-    apart = [p.evaluate(net, region, objective.part(i, i + 1)) for i, p in enumerate(proofs) if p is not None]
-    torch.testing.assert_close(joined.evaluate(net, region, objective), torch.cat(apart, dim=1), rtol=0, atol=1e-9)
+        proofs.append(solver.bound(net, region, objective.part(at, at + 1), Until()).state)
+    states = [state for state in proofs if isinstance(state, MultiplierVariables)]
+    task = Task(Sweep.prepare(net, region, objective.layer), objective)
+    apart = [state.lower(task.part(i, i + 1)) for i, state in enumerate(states)]
+    torch.testing.assert_close(cat(states, dim=1).lower(task), torch.cat(apart, dim=1), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -9,16 +9,15 @@ import networks
 import pytest
 import torch
 
-from verifier.bounding.core.ascent import Ascent, Best, Steps
-from verifier.bounding.core.base import Bounder, Objective, Region, Until
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.cuts.oracle import Masks
+from verifier.bounding.cuts.masks import Form
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.big_m import BigM
-from verifier.bounding.solvers.lagrangian import Lagrangian
-from verifier.bounding.solvers.multipliers import Bits, GroupMasks, MultiplierProof
 from verifier.bounding.solvers.saddle_point import FrankWolfe, SaddlePoint
+from verifier.bounding.solvers.solver import Task
 from verifier.network.network import Network
 
 WIDTHS = (3, 200, 300, 6)
@@ -40,39 +39,26 @@ def weights_of_kinks(net: Network, region: Region) -> list[int]:
     return [len(k.index) * n for k, n in zip(kinks, WIDTHS, strict=False)]
 
 
-def empty_masks(net: Network, region: Region, objectives: int) -> MultiplierProof:
-    """A state with masks in which no bit is set, and zero multipliers."""
-    kinks = Sweep.prepare(net, region, 3).kinks
-    shapes = [(region.count, objectives, len(k.index), n) for k, n in zip(kinks, WIDTHS, strict=False)]
-    masks = tuple(GroupMasks(True, (Bits.of(torch.zeros(shape, dtype=torch.bool)),)) for shape in shapes)
-    variables = (4 + MASKS) * sum(len(k.index) for k in kinks)
-    return MultiplierProof(region.lower.new_zeros(region.count, objectives, variables), (masks,) * MASKS)
-
-
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many objectives each ascent of Active Set is asked for; it does nothing else."""
     seen: list[int] = []
 
-    def counting(self: ActiveSet, plain: Lagrangian, *rest: Any) -> Any:
-        seen.append(plain.objective.count)
-        start = plain.zero()
-        return plain, Best(start, start[..., 0], 0)
+    def counting(self: ActiveSet, task: Task, until: Until) -> Bound:
+        seen.append(task.objective.count)
+        nothing = task.sweep.region.lower.new_zeros(task.sweep.region.count, task.objective.count)
+        return Bound(nothing, None)
 
-    monkeypatch.setattr(ActiveSet, "climb", counting)
+    monkeypatch.setattr(ActiveSet, "begin", counting)
     return seen
 
 
-@pytest.mark.parametrize("way", ["added", "inherited"])
-def test_masks_count_as_memory(sizes: list[int], way: str) -> None:
+def test_masks_count_as_memory(sizes: list[int]) -> None:
     """With room for the masks of four objectives alone, fewer than four are bounded together."""
     net, region, objective = instance()
     masks_each = MASKS * sum(weights_of_kinks(net, region)) * region.count
     many, none = (replace(solver, memory_bytes=4 * masks_each) for solver in (MANY, NONE))
-    if way == "added":
-        many.bound(net, region, objective, Until())
-    else:
-        none.bound(net, region, objective, Until(), empty_masks(net, region, 6))
+    many.bound(net, region, objective, Until())
     assert sum(sizes) == 6
     assert max(sizes) < 4
     sizes.clear()
@@ -83,7 +69,7 @@ def test_masks_count_as_memory(sizes: list[int], way: str) -> None:
 def test_shared_masks_need_little(sizes: list[int]) -> None:
     net, region, objective = instance()
     memory = 4 * MASKS * sum(weights_of_kinks(net, region)) * region.count
-    replace(MANY, masks=Masks.SHARED, memory_bytes=memory).bound(net, region, objective, Until())
+    replace(MANY, masks=Form.SHARED, memory_bytes=memory).bound(net, region, objective, Until())
     assert sizes == [6]
 
 

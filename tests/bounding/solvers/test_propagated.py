@@ -12,20 +12,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from verifier.bounding import HIDDEN
-from verifier.bounding.core.ascent import Ascent, Steps
-from verifier.bounding.core.average import Averaging
+from verifier.bounding.core.ascent import Ascent, Averaging, Steps
 from verifier.bounding.core.base import Objective, Until
 from verifier.bounding.core.state import cat
 from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.cuts.masks import CutMasks, Form, GroupBits, refreshed
-from verifier.bounding.cuts.oracle import find_masks
+from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, GroupBits, refreshed
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import PlanetLP, RowCut, lp_with_cuts
+from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
-from verifier.bounding.solvers.certified import Certified
-from verifier.bounding.solvers.conjunction import Conjunction, ConjunctionDual
-from verifier.bounding.solvers.propagated import Propagated, PropagatedProof
-from verifier.bounding.solvers.propagated_dual import PropagatedDual
+from verifier.bounding.solvers.face_dual import ConjunctionDual
+from verifier.bounding.solvers.propagated import Propagated, PropagatedDual, Shares, find
+from verifier.bounding.solvers.solver import Certified, Task
 from verifier.clock import Clock
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
@@ -65,7 +63,9 @@ def masks_at_average(sweep: Sweep, objective: Objective, thresholds: tuple[float
     Ascent(14, Steps(0.2, 0.05)).run(dual, dual.start(), Until(), averaging)
     assert averaging.average is not None
     assert averaging.average.count == 10
-    return find_masks(dual, averaging.average, thresholds)
+    task = Task(sweep, objective)
+    found = [find(task, averaging.average, threshold) for threshold in thresholds]
+    return CutMasks(tuple(cut for mask in found for cut in mask.cuts))
 
 
 def random_masks(sweep: Sweep, objective: Objective, kind: str, seed: int) -> CutMasks:
@@ -127,7 +127,7 @@ def _kept(group: GroupBits, layer: Affine, w: torch.Tensor, i: int) -> torch.Ten
 @settings(max_examples=2)
 def test_supergradients_equal_finite_differences(family: str, kind: str, seed: int) -> None:
     sweep, objective = instance(family, seed, count=2, rows=2)
-    dual = PropagatedDual.of(sweep, objective, random_masks(sweep, objective, kind, seed))
+    dual = PropagatedDual.of(Geometries(sweep), objective, random_masks(sweep, objective, kind, seed))
     assume(dual.layout.size)
     point = random_point(dual, seed)
     gradient = dual.supergradient(point, dual.evaluate(point))
@@ -144,7 +144,7 @@ def test_supergradients_equal_finite_differences(family: str, kind: str, seed: i
 def test_no_feasible_point_exceeds_the_linear_program_with_the_same_cuts(family: str, kind: str, seed: int) -> None:
     sweep, objective = instance(family, seed)
     masks = random_masks(sweep, objective, kind, seed)
-    dual = PropagatedDual.of(sweep, objective, masks)
+    dual = PropagatedDual.of(Geometries(sweep), objective, masks)
     program = lp_with_cuts(sweep.net, sweep.region, objective, row_cuts(sweep, masks)).lower
     assert float(dual.evaluate(random_point(dual, seed)).lower) <= float(program) + 1e-8
     best = Ascent(20, Steps(0.1, 0.02)).run(dual, dual.start(), Until())
@@ -160,7 +160,7 @@ def test_the_ascent_reaches_the_linear_program_with_the_same_cuts(family: str, k
     """With interval bounds all boxes are implied, so that dual and program have the same optimum."""
     sweep, objective = instance(family, 0, method="interval")
     masks = masks_at_average(sweep, objective, KINDS[kind])
-    dual = PropagatedDual.of(sweep, objective, masks)
+    dual = PropagatedDual.of(Geometries(sweep), objective, masks)
     best = Ascent(200, Steps(0.2, 1e-3)).run(dual, dual.start(), Until())
     program = float(lp_with_cuts(sweep.net, sweep.region, objective, row_cuts(sweep, masks)).lower)
     planet = float(PlanetLP().bound(sweep.net, sweep.region, objective, Until()).lower)
@@ -171,7 +171,7 @@ def test_the_ascent_reaches_the_linear_program_with_the_same_cuts(family: str, k
 def test_without_shares_it_is_alpha_crown(family: str, kind: str) -> None:
     sweep, objective = instance(family, 4, count=2, rows=2)
     plain, bent = SlopeDual(sweep, objective), None
-    bent = PropagatedDual.of(sweep, objective, random_masks(sweep, objective, kind, 4))
+    bent = PropagatedDual.of(Geometries(sweep), objective, random_masks(sweep, objective, kind, 4))
     point = torch.rand(plain.start().shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     wide = torch.nn.functional.pad(point, (0, bent.layout.size))
     torch.testing.assert_close(bent.evaluate(wide).lower, plain.evaluate(point).lower, rtol=0, atol=1e-9)
@@ -184,11 +184,11 @@ def test_without_shares_it_is_alpha_crown(family: str, kind: str) -> None:
 def test_a_batch_equals_its_members(family: str, kind: str) -> None:
     sweep, objective = instance(family, 5, count=3, rows=2)
     masks = masks_at_average(sweep, objective, KINDS[kind])
-    dual = PropagatedDual.of(sweep, objective, masks)
+    dual = PropagatedDual.of(Geometries(sweep), objective, masks)
     together = SHORT.run(dual, dual.start(), Until())
     for d in range(3):
         row = torch.tensor([d])
-        alone = PropagatedDual.of(sweep.select(row), objective, masks.select(row))
+        alone = PropagatedDual.of(Geometries(sweep.select(row)), objective, masks.select(row))
         best = SHORT.run(alone, alone.start(), Until())
         torch.testing.assert_close(best.lower[0], together.lower[d], rtol=0, atol=1e-9)
         chosen = dual.select(row)
@@ -208,7 +208,9 @@ def test_values_of_the_papers_example(interval: bool) -> None:
     region = replace(first, l_hat=(first.l_hat[0], sides[0]), u_hat=(first.u_hat[0], sides[1]))
     objective = Objective(3, torch.ones(1, 1, 1, dtype=torch.float64))
     first_ascent, then = Ascent(60, Steps(0.3, 1e-2)), Ascent(120, Steps(0.1, 1e-3))
-    found = Propagated(first_ascent, then, (None,), rounds=2).bound(net, region, objective, Until()).lower.item()
+    found = (
+        Propagated.in_rounds(first_ascent, then, (None,), rounds=2).bound(net, region, objective, Until()).lower.item()
+    )
     assert planet + 0.01 < found <= anderson + 1e-9
     if interval:  # all boxes are implied, so that nothing is lost by propagating
         assert found == pytest.approx(anderson, abs=1e-2)
@@ -223,7 +225,7 @@ def test_faces_are_valid_for_all_shares(kind: str, seed: int) -> None:
     region = RootBounds().region(net, *networks.box(net, seed, 1.5), Until())
     sweep, objective = Sweep.prepare(net, region, 2), random_rows(net, seed, 1)
     assume(len(sweep.kinks[0].index))
-    faces = PropagatedDual.of(sweep, objective, random_masks(sweep, objective, kind, seed)).faces[0]
+    faces = PropagatedDual.of(Geometries(sweep), objective, random_masks(sweep, objective, kind, seed)).faces[0]
     assert faces is not None
     x = networks.points(region.lower, region.upper, 400, seed).permute(1, 0, 2)  # [D, points, n0]
     x_hat = net.groups[0].forward([x])[..., sweep.kinks[0].index]
@@ -261,7 +263,7 @@ def test_masks_of_the_root_are_valid_in_children_with_their_own_constants(family
     root, objective = instance(family, 12)
     masks = masks_at_average(root, objective, KINDS[kind])
     sweep, k, neuron = child_of(root, sign)
-    dual = PropagatedDual.of(sweep, objective, masks)
+    dual = PropagatedDual.of(Geometries(sweep), objective, masks)
     best = Ascent(40, Steps(0.1, 0.02)).run(dual, dual.start(), Until())
     program = lp_with_cuts(sweep.net, sweep.region, objective, row_cuts(sweep, masks)).lower
     assert float(best.lower) <= float(program) + 1e-8
@@ -286,7 +288,7 @@ def test_constants_follow_the_boxes_of_children(kind: str) -> None:
         root, objective = instance("dense", seed)
         masks = random_masks(root, objective, kind, seed)
         child, k, _ = child_of(root, -1)
-        before, after = (PropagatedDual.of(sweep, objective, masks).faces[k] for sweep in (root, child))
+        before, after = (PropagatedDual.of(Geometries(sweep), objective, masks).faces[k] for sweep in (root, child))
         assert before is not None
         assert after is not None
         for old, new in zip(before.cuts, after.cuts, strict=True):
@@ -319,7 +321,7 @@ def test_masks_are_gathered_joined_and_stacked() -> None:
 def test_the_least_used_cuts_give_way() -> None:
     sweep, objective = instance("dense", 7, count=2)
     masks = CutMasks(tuple(random_masks(sweep, objective, "one", seed).cuts[0] for seed in range(3)))
-    dual = PropagatedDual.of(sweep, objective, masks)
+    dual = PropagatedDual.of(Geometries(sweep), objective, masks)
     best = SHORT.run(dual, dual.start(), Until())
     uses = dual.uses(best.point, dual.evaluate(best.point))
     assert bool((uses >= 0).all())
@@ -346,7 +348,8 @@ def test_cuts_and_row_weights_together(family: str, seed: int) -> None:
     normal = torch.randn(1, 3, sweep.net.n_out + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     rows = Conjunction(normal[..., 1:], None, normal[..., 0], torch.tensor([[True, True, False]]))
     masks = masks_at_average(sweep, objective, (0.5, 0.3))
-    dual = ConjunctionDual.of(sweep, rows, masks)
+    dual = Shares(objective.coefficients[..., :0], masks).dual(Task.of_rows(sweep, rows))
+    assert isinstance(dual, ConjunctionDual)
     assume(dual.plain > dual.slopes.sweep.kinks[0].index.numel())
     point = random_point(dual, seed)
     weights = torch.tensor([0.3, 0.7, 0.0], dtype=torch.float64)
@@ -362,13 +365,6 @@ def test_cuts_and_row_weights_together(family: str, seed: int) -> None:
     assert float(at.lower) <= float(program) + 1e-8
 
 
-def test_a_conjunction_without_masks_has_no_shares() -> None:
-    sweep, _ = instance("dense", 1)
-    rows = Conjunction(*(torch.ones(1, 1, n, dtype=torch.float64) for n in (2, 3)), torch.ones(1, 1).double(),
-                       torch.tensor([[True]]))  # fmt: skip
-    assert ConjunctionDual.of(sweep, rows).plain == ConjunctionDual.of(sweep, rows, CutMasks()).plain
-
-
 # ---------------------------------------------------------------- the bounder
 
 
@@ -376,7 +372,7 @@ def test_a_conjunction_without_masks_has_no_shares() -> None:
 def test_the_bounder_is_proved_in_double_precision(family: str, kind: str) -> None:
     sweep, objective = instance(family, 7, count=2, rows=3)
     net, region = sweep.net, sweep.region
-    method = Propagated(SHORT, SHORT, KINDS[kind], rounds=2)
+    method = Propagated.in_rounds(SHORT, SHORT, KINDS[kind], rounds=2)
     proved = Certified(method).bound(net, region, objective, Until())
     quick = method.bound(net.to(dtype=torch.float32), region.to(torch.float32), objective.to(torch.float32), Until())
     torch.testing.assert_close(proved.lower, quick.lower.double(), rtol=1e-4, atol=1e-4)
@@ -386,46 +382,62 @@ def test_the_bounder_is_proved_in_double_precision(family: str, kind: str) -> No
 
 def test_parts_equal_the_whole() -> None:
     sweep, objective = instance("residual", 7, count=2, rows=3)
-    method = Propagated(SHORT, SHORT, (0.5, 0.3))
+    method = Propagated.in_rounds(SHORT, SHORT, (0.5, 0.3))
     whole = method.bound(sweep.net, sweep.region, objective, Until())
     apart = replace(method, memory_bytes=1).bound(sweep.net, sweep.region, objective, Until())
     torch.testing.assert_close(apart.lower, whole.lower, rtol=0, atol=1e-9)
-    assert isinstance(apart.proof, PropagatedProof)
-    assert apart.proof.masks.count == 2
+    assert isinstance(apart.state, Shares)
+    assert apart.state.masks.count == 2
 
 
-def test_proofs_are_kept_and_children_start_from_them() -> None:
+def test_states_are_kept_and_children_start_from_them() -> None:
     root, objective = instance("conv", 7, count=2, rows=2)
-    method = Propagated(SHORT, SHORT, (0.5, 0.3))
+    splits = tuple(torch.zeros_like(low, dtype=torch.int8) for low in root.region.l_hat)
+    root = Sweep.prepare(root.net, replace(root.region, splits=splits), root.layer)
+    method = Propagated.in_rounds(SHORT, SHORT, (0.5, 0.3))
     parent = method.bound(root.net, root.region, objective, Until())
-    assert isinstance(parent.proof, PropagatedProof)
-    torch.testing.assert_close(parent.proof.evaluate(root.net, root.region, objective), parent.lower)
-    swapped = parent.proof.cat([parent.proof.select(torch.tensor([i])) for i in (1, 0)])
-    back = swapped.select(torch.tensor([1, 0])).evaluate(root.net, root.region, objective)
-    torch.testing.assert_close(back, parent.lower)
-    small = parent.proof.compact()
+    assert isinstance(parent.state, Shares)
+    task = Task(root, objective)
+    torch.testing.assert_close(parent.state.lower(task), parent.lower)
+    swapped = cat([parent.state.select(torch.tensor([i])) for i in (1, 0)])
+    torch.testing.assert_close(swapped.select(torch.tensor([1, 0])).lower(task), parent.lower)
+    small = parent.state.half()
     assert small.point.dtype is torch.float16
-    torch.testing.assert_close(small.evaluate(root.net, root.region, objective), parent.lower, rtol=0, atol=2e-2)
+    torch.testing.assert_close(small.lower(task), parent.lower, rtol=0, atol=2e-2)
     stay = replace(method, ascent=Ascent(0, SHORT.steps))
     for row in range(2):  # every region has a first ambiguous neuron of its own
         at = torch.tensor([row])
-        child, _, _ = child_of(root.select(at), 1)
-        start = stay.bound(child.net, child.region, objective, Until(), small.select(at)).lower
+        child = Task(child_of(root.select(at), 1)[0], objective)
+        start = stay.solve(child, stay.init(child, small.select(at)), Until()).lower
         assert bool((start >= parent.lower[row] - 2e-2).all())
+
+
+def test_cuts_of_a_parent_are_not_found_again() -> None:
+    sweep, objective = instance("dense", 3)
+    task = Task(sweep, objective)
+    first = Propagated.one_by_one(SHORT, SHORT, (0.5,)).begin(task, Until())
+    assert isinstance(first.state, Shares)
+    more = Propagated.one_by_one(SHORT, SHORT, (0.5, 0.3)).begin(task, Until(), first.state)
+    assert isinstance(more.state, Shares)
+    assert more.iterations == 24
+    assert more.state.masks.count == 2
+    for mine, old in zip(more.state.masks.cuts[0], first.state.masks.cuts[0], strict=True):
+        assert (mine is None) == (old is None)
+        assert mine is None or old is None or torch.equal(mine.bits, old.bits)
 
 
 def test_a_passed_deadline_leaves_the_bound_of_the_start_and_joins_with_later_parts() -> None:
     sweep, objective = instance("dense", 2, rows=2)
-    late = Propagated(SHORT, SHORT).bound(sweep.net, sweep.region, objective, Until(Clock.begin(0.0)))
+    late = Propagated.in_rounds(SHORT, SHORT).bound(sweep.net, sweep.region, objective, Until(Clock.begin(0.0)))
     crown = SlopeDual(sweep, objective)
     torch.testing.assert_close(late.lower, crown.evaluate(crown.start()).lower, rtol=0, atol=1e-12)
-    assert isinstance(late.proof, PropagatedProof)
-    assert late.proof.masks.count == 0
-    full = Propagated(SHORT, SHORT).bound(sweep.net, sweep.region, objective, Until())
-    assert isinstance(full.proof, PropagatedProof)
-    joined = late.proof.joined([late.proof.part(0, 1), full.proof.part(1, 2)])
+    assert isinstance(late.state, Shares)
+    assert late.state.masks.count == 0
+    full = Propagated.in_rounds(SHORT, SHORT).bound(sweep.net, sweep.region, objective, Until())
+    assert isinstance(full.state, Shares)
+    joined = cat([late.state.part(0, 1), full.state.part(1, 2)], dim=1)
     expected = torch.stack([late.lower[:, 0], full.lower[:, 1]], dim=1)
-    torch.testing.assert_close(joined.evaluate(sweep.net, sweep.region, objective), expected)
+    torch.testing.assert_close(joined.lower(Task(sweep, objective)), expected)
 
 
 # ---------------------------------------------------------------- rounding
@@ -470,7 +482,7 @@ def test_rounding_is_covered_for_all_shares(kind: str, seed: int) -> None:
     region = RootBounds().region(net, lower, upper, Until())
     assert bool(region.ambiguous(1).all())
     sweep, objective = Sweep.prepare(net, region, 2), Objective(2, torch.ones(1, 1, 1, dtype=torch.float64))
-    dual = PropagatedDual.of(sweep, objective, random_masks(sweep, objective, kind, seed))
+    dual = PropagatedDual.of(Geometries(sweep), objective, random_masks(sweep, objective, kind, seed))
     point = random_point(dual, seed)
     size = float(sweep.slacks[0].sum()) if sweep.slacks is not None else 0.0
     found = float(dual.evaluate(point).lower)

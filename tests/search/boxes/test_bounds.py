@@ -11,7 +11,7 @@ from search.cases import begun, random_case
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.relaxation.zonotope import AffineForm
-from verifier.bounding.solvers.conjunction import Conjunction
+from verifier.bounding.rows import Conjunction
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, Effort
 from verifier.search.boxes.boxes import BoxDomains, halved

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.relaxation.zonotope import propagate
-from verifier.bounding.solvers.conjunction import Conjunction, ConjunctionDual
+from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.alpha_crown import of_rows
+from verifier.bounding.solvers.face_dual import ConjunctionDual
 from verifier.search.boxes.slopes import climb, starts
 
 SEEDS = st.integers(0, 10_000)
@@ -32,7 +34,7 @@ def instance(family: str, seed: int, count: int = 4) -> tuple[ConjunctionDual, t
     region = Region(low, high, found.l_hat, found.u_hat).full_width()
     weights = torch.rand(count, 1, 2, generator=generator, dtype=torch.float64)
     sweep = Sweep.prepare(net, region, len(net.layers))
-    return ConjunctionDual.of(sweep, rows), weights / weights.sum(dim=-1, keepdim=True)
+    return of_rows(sweep, rows), weights / weights.sum(dim=-1, keepdim=True)
 
 
 @settings(max_examples=20)

@@ -30,7 +30,8 @@ from speed import PATIENCE
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
-from verifier.bounding.solvers.conjunction import Conjunction, ConjunctionDual
+from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.clock import Clock
@@ -62,7 +63,7 @@ def test_bounding_a_batch_of_domains_equals_bounding_each(family: str) -> None:
 
     def climbed(rows: torch.Tensor) -> torch.Tensor:
         some = batch.select(rows)
-        dual = ConjunctionDual.of(some.sweep(torch.float64), some.rows(torch.float64))
+        dual = of_rows(some.sweep(torch.float64), some.rows(torch.float64))
         return ascent.run(dual, dual.best_start(), Until()).lower
 
     together = climbed(torch.arange(7))
@@ -239,7 +240,7 @@ def optimistic(root: Root, excess: float = 6.2e-5) -> Root:
 def test_a_float32_bound_closes_nothing() -> None:
     root = optimistic(root_of(far("-0.00001")))
     whole = domains_of(root, torch.zeros(1, root.kinks))
-    dual = ConjunctionDual.of(whole.sweep(), whole.rows())
+    dual = of_rows(whole.sweep(), whole.rows())
     climbed = Ascent(60, Steps(0.2, 0.01)).run(dual, dual.best_start(), Until())
     assert float(climbed.lower) > 1e-5  # more than any threshold in the search
     outcome = grow(root)

@@ -8,20 +8,77 @@ above the threshold leave the batch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch.nn.functional import pad
 
-from verifier.bounding.core.average import Average, Averaging
 from verifier.bounding.core.base import Until, Watch
 from verifier.bounding.core.state import State
 from verifier.registry import AscentOptions
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Float, Int, Tensor
 
 LEAVE_BELOW = 0.8
 """The batch is rebuilt once no more than this share of it is open: rebuilding copies what stays."""
+
+
+@dataclass(eq=False)
+class Average:
+    """The mean of primal points: x[j] of all sources and, where the dual has it, z at the kinks of all groups.
+
+    Near the end of an ascent it approximates a solution of the primal linear program, in its interior.  Groups that
+    nobody reads have no values.
+    """
+
+    rows: Int[Tensor, " d"]  # the regions that the points belong to, in ascending order
+    count: int = 0
+    _values: tuple[Tensor | None, ...] = ()
+    _z: tuple[Tensor, ...] = ()
+
+    def follow(self, rows: Int[Tensor, " d"]) -> None:
+        """Forget regions that have left the batch."""
+        if len(rows) == len(self.rows):
+            return
+        kept = torch.searchsorted(self.rows, rows)
+        self.rows = rows
+        self._values = tuple(None if v is None else v[kept] for v in self._values)
+        self._z = tuple(v[kept] for v in self._z)
+
+    def add(self, values: Sequence[Tensor | None], z: Sequence[Tensor] = ()) -> None:
+        """Take one more point of the regions `rows`."""
+        self.count += 1
+        if self.count == 1:
+            self._values = tuple(None if v is None else v.clone() for v in values)
+            self._z = tuple(v.clone() for v in z)
+            return
+        for total, other in zip((*self._values, *self._z), (*values, *z), strict=True):
+            if total is not None and other is not None:
+                total.add_(other)
+
+    def mean(self) -> tuple[list[Tensor | None], list[Tensor]]:
+        return [None if v is None else v / self.count for v in self._values], [v / self.count for v in self._z]
+
+
+@dataclass(eq=False)
+class Averaging:
+    """Collects the average over the last iterations of an ascent.
+
+    If the ascent ends before them, `average` stays None or holds fewer points.
+    """
+
+    last: int = 40
+    average: Average | None = None
+
+    def at(self, t: int, iterations: int, rows: Int[Tensor, " d"]) -> Average | None:
+        """Where iteration t adds its point, if it is one of the last."""
+        if t < iterations - self.last:
+            return None
+        if self.average is None:
+            self.average = Average(rows)
+        self.average.follow(rows)
+        return self.average
 
 
 @dataclass(frozen=True)
@@ -111,6 +168,10 @@ class Best:
     iterations: int
 
 
+Grown = Callable[[Any, Any, int], Any]
+"""(ascent under way, evaluation, iteration) -> the evaluation to step from."""
+
+
 @dataclass(frozen=True)
 class Ascent:
     """How long to climb and with which steps."""
@@ -131,14 +192,21 @@ class Ascent:
         until: Until,
         averaging: Averaging | None = None,
         watch: Watch | None = None,
+        grown: Grown | None = None,
     ) -> Best:
-        """Maximise from `start`, which is not changed.  Guarantee: never worse than the start."""
+        """Maximise from `start`, which is not changed.  Guarantee: never worse than the start.
+
+        `grown` sees every iterate before the step, and may go on with a function of more variables.
+        """
         climb = Climb(dual, start, until, watch)
         for t in range(self.iterations):
             if t % self.check_every == 0 and climb.finished():
                 return climb.best(t)
             seen = None if averaging is None else averaging.at(t, self.iterations, climb.rows)
-            climb.step(climb.record(), self.steps.at(t, self.iterations), t, seen)
+            at = climb.record()
+            if grown is not None:
+                at = grown(climb, at, t)
+            climb.step(at, self.steps.at(t, self.iterations), t, seen)
         climb.record()
         return climb.best(self.iterations)
 

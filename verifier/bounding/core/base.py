@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from verifier.bounding.core.state import COMMON, SHARED, State
+from verifier.bounding.core.state import COMMON, SHARED, State, cat
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.shapes import Float, Int, Int8, Tensor
@@ -87,43 +87,6 @@ class Objective(State):
         return self.coefficients.shape[1]
 
 
-class Proof(ABC):
-    """The dual variables behind a bound: they can be evaluated again, in another precision or for a child."""
-
-    @abstractmethod
-    def evaluate(self, net: Network, region: Region, objective: Objective) -> Float[Tensor, "D S"]:
-        """The bound that the variables give; rigorous in float64.
-
-        Require: `region.kinks` is what it was when the proof was made.
-        """
-
-    @abstractmethod
-    def joined(self: ProofT, parts: Sequence[ProofT]) -> ProofT:
-        """The proofs of consecutive parts of an objective as one."""
-
-    @abstractmethod
-    def part(self: ProofT, start: int, stop: int) -> ProofT:
-        """The proof of the objectives from `start` up to `stop`."""
-
-    @abstractmethod
-    def select(self: ProofT, rows: Int[Tensor, " d"]) -> ProofT:
-        """The proofs of some of the regions; a region may be named more than once."""
-
-    @abstractmethod
-    def cat(self: ProofT, parts: Sequence[ProofT]) -> ProofT:
-        """The proofs of several batches of regions as one; all have the same kinks and as many objectives."""
-
-    @abstractmethod
-    def compact(self: ProofT) -> ProofT:
-        """The same in little memory, to be kept until children start from it: variables in half precision.
-
-        Guarantee: `evaluate` still gives a valid bound, but not exactly the same.
-        """
-
-
-ProofT = TypeVar("ProofT", bound=Proof)
-
-
 @dataclass(frozen=True, eq=False)
 class Bound:
     """Valid lower bounds, and where the relaxation attains them.
@@ -133,20 +96,20 @@ class Bound:
 
     lower: Float[Tensor, "D S"]
     x0: Float[Tensor, "D S n0"] | None
-    proof: Proof | None = None  # also the state that a child may start from; None where there is none
+    state: State | None = None  # the dual variables that were found; None where there are none
     iterations: int = 0  # steps of an ascent, or rounds of cuts that were added to linear programs; the most of any row
 
     @classmethod
-    def joined(cls, found: Sequence[Bound]) -> Bound:
-        """The bounds of consecutive parts of an objective."""
+    def joined(cls, found: Sequence[Bound], dim: int = 1) -> Bound:
+        """The bounds of consecutive parts of an objective or, with dim 0, of several batches of regions."""
         if len(found) == 1:
             return found[0]
         points = [f.x0 for f in found if f.x0 is not None]
-        proofs = [f.proof for f in found if f.proof is not None]
+        states = [f.state for f in found if f.state is not None]
         return cls(
-            torch.cat([f.lower for f in found], dim=1),
-            torch.cat(points, dim=1) if points else None,
-            proofs[0].joined(proofs) if proofs else None,
+            torch.cat([f.lower for f in found], dim=dim),
+            torch.cat(points, dim=dim) if points else None,
+            cat(states, dim) if states else None,
             max(f.iterations for f in found),
         )
 
@@ -196,7 +159,7 @@ class Bounder(ABC):
 
     @property
     def proves(self) -> bool:
-        """Whether its bounds carry a `proof` that, found in float32, keeps its value when evaluated in float64."""
+        """Whether its bounds carry a `state` that, found in float32, keeps its value when evaluated in float64."""
         return False
 
     @property
@@ -205,14 +168,8 @@ class Bounder(ABC):
         return True
 
     @abstractmethod
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
-        """Require: `region` knows all groups before `objective.layer`.  Guarantee: see `Bound`.
-
-        `warm` is the proof of a bound of the same objectives over regions that contain these, with the same `kinks`:
-        an ascent goes on from there.  Bounders without variables ignore it.
-        """
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+        """Require: `region` knows all groups before `objective.layer`.  Guarantee: see `Bound`."""
 
 
 BounderT = TypeVar("BounderT", bound=Bounder)

@@ -40,7 +40,7 @@ def tree_map(change: Callable[..., Tensor], first: T, *others: T, axis: int | No
         found = {}
         for f in fields(first):
             same = [getattr(one, f.name) for one in (first, *others)]
-            without = axis is not None and _without(f.metadata.get("axes"), axis, same[0])
+            without = axis is not None and _without(f.metadata.get("axes"), axis, same)
             found[f.name] = same[0] if without else tree_map(change, *same, axis=axis)
         changed = replace(first, **found)
     else:
@@ -51,9 +51,13 @@ def tree_map(change: Callable[..., Tensor], first: T, *others: T, axis: int | No
     return result
 
 
-def _without(axes: str | None, axis: int, value: Any) -> bool:
+def _without(axes: str | None, axis: int, same: Sequence[Any]) -> bool:
     """Whether a field has no such axis."""
-    return axes == "shared" or (axes == "common" and axis == 0 and isinstance(value, Tensor) and len(value) == 1)
+    if axes != "common" or axis != 0 or not any(isinstance(value, Tensor) and len(value) == 1 for value in same):
+        return axes == "shared"
+    if len(same) > 1:
+        raise ValueError("a tensor that may serve all regions, or one, cannot be put together with another one")
+    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +78,11 @@ class State:
             return tree_map(lambda t: t.to(where), self)
         return tree_map(lambda t: t.to(where) if t.is_floating_point() else t, self)
 
+    @classmethod
+    def aligned(cls, parts: Sequence[StateT]) -> Sequence[StateT]:
+        """States that are to be put together, made alike."""
+        return parts
+
     def half(self: StateT) -> StateT:
         """In half precision: enough to start from, never a proof."""
         return tree_map(lambda t: halved(t) if t.is_floating_point() else t, self)
@@ -88,4 +97,4 @@ def cat(parts: Sequence[StateT], dim: int = 0) -> StateT:
     """Several batches of regions as one or, with dim 1, several parts of an objective.  Require: at least one."""
     if len(parts) == 1:
         return parts[0]
-    return tree_map(lambda *same: torch.cat(same, dim=dim), *parts, axis=dim)
+    return tree_map(lambda *same: torch.cat(same, dim=dim), *parts[0].aligned(parts), axis=dim)

@@ -56,11 +56,6 @@ class Cut(State, ABC):
     def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
         """The rest of (W.I), transposed, times beta; source by source."""
 
-    @property
-    @abstractmethod
-    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
-        """The bits, without the constants that depend on the region."""
-
 
 # ---------------------------------------------------------------- masks shared by the neurons of a group
 
@@ -99,8 +94,8 @@ class SharedGeometry(State):
         """What a masked pass of one region and objective holds besides: a doubled vector twice, and a result."""
         return self.bias.element_size() * max(2 * term.n_in + term.n_out for _, term in self.terms)
 
-    def masks(self, values: Values, threshold: float) -> tuple[Bool[Tensor, "D S _"], ...]:
-        """The oracle with z = threshold for all neurons: which inputs each sign of weight keeps."""
+    def bits(self, values: Values, z: float) -> Bool[Tensor, "D S n"]:
+        """The oracle with one z for all neurons: which inputs each sign of weight keeps, source by source."""
         found = []
         for (source, _), low, high in zip(self.terms, self.l_check, self.u_check, strict=True):
             x = values[source]
@@ -108,11 +103,12 @@ class SharedGeometry(State):
             n = x.shape[-1]
             width = high[..., :n] - low[..., :n]
             t = torch.where(width > 0, (x - low[..., :n]) / width, torch.zeros_like(x))
-            found.append(torch.cat([t <= threshold, 1 - t <= threshold], dim=-1))
-        return tuple(found)
+            found.append(torch.cat([t <= z, 1 - t <= z], dim=-1))
+        return torch.cat(found, dim=-1)
 
-    def cut(self, masks: tuple[Bool[Tensor, "D S _"], ...]) -> SharedCut:
+    def cut(self, bits: Bool[Tensor, "D #S n"]) -> SharedCut:
         """The cut of given masks, with constants for these regions."""
+        masks = bits.split([term.n_in for _, term in self.terms], dim=-1)
         kept = tuple(mask.to(low.dtype) for mask, low in zip(masks, self.l_check, strict=True))
         offset = self._rows([m * low for m, low in zip(kept, self.l_check, strict=True)])
         rest = self._rows([(1 - m) * high for m, high in zip(kept, self.u_check, strict=True)])
@@ -137,10 +133,6 @@ class SharedCut(Cut):
     @property
     def whole(self) -> float:
         return 0.0
-
-    @property
-    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
-        return tuple(k > 0 for k in self.kept)
 
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
         doubled = []
@@ -222,6 +214,10 @@ class RowGeometry(State):
         z = z.unsqueeze(-1)
         return (1 - z) * self.w_l + z * self.w_u - self.weighted(values)
 
+    def bits(self, values: Values, z: Float[Tensor, "D S a"]) -> Bool[Tensor, "D S a t"]:
+        """The oracle: the mask of the most violated cut."""
+        return self.excess(values, z) >= 0
+
     def cut(self, mask: Bool[Tensor, "D S a t"]) -> RowMaskCut:
         """The cut of a given mask, with constants for these regions."""
         offset = (mask * self.w_l).sum(dim=-1)
@@ -240,10 +236,6 @@ class RowMaskCut(Cut):
     @property
     def whole(self) -> float:
         return 0.0
-
-    @property
-    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
-        return (self.mask,)
 
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
         return (self.geometry.weighted(values) * self.mask).sum(dim=-1)

@@ -47,7 +47,7 @@ class BalancedGeometry(State):
         return cls(layer, index, magnitudes, low, high)
 
     def bits(self, values: Values) -> Bool[Tensor, "D S n"]:
-        """The oracle at x_in: which inputs are in the lower half of their box; all sources side by side."""
+        """The oracle with z = 1/2: which inputs are in the lower half of their box; all sources side by side."""
         found = []
         for (source, _), low, high in zip(self.layer.terms, self.low, self.high, strict=True):
             x = values[source]
@@ -83,10 +83,6 @@ class BalancedCut(Cut):
     @property
     def whole(self) -> float:
         return 0.5
-
-    @property
-    def masks(self) -> tuple[Bool[Tensor, "D S ..."], ...]:
-        return (torch.cat(self.signs, dim=-1) > 0,)
 
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
         found = []

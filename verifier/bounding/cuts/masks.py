@@ -1,6 +1,7 @@
-"""Sets of masks for batches of domains: bits only, so that they can be stored, inherited and gathered.
+"""Masks as bits, and the oracle that finds them: they are stored, inherited and gathered; cuts are made from them.
 
 A mask gives a valid cut in every domain; its constants are computed from the domain's own boxes when a dual is made.
+The oracle is the separation oracle of the Anderson relaxation, asked at a primal point for all groups at once.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ from functools import partial
 
 import torch
 
+from verifier.bounding.core.ascent import Average
 from verifier.bounding.core.state import State, tree_map
 from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.cuts.anderson import Cut, RowGeometry, SharedGeometry
+from verifier.bounding.cuts.anderson import Cut, RowGeometry, SharedGeometry, reads_only_moved_inputs
 from verifier.bounding.cuts.balanced import BalancedGeometry
+from verifier.bounding.relaxation.relu import Kinks
 from verifier.shapes import Bool, Float, Tensor
 
 Geometry = BalancedGeometry | SharedGeometry | RowGeometry
+
+Threshold = float | None
+"""Of the oracle: a number that all neurons of a group share, or None for the z of each neuron (exact masks)."""
 
 
 class Form(Enum):
@@ -28,12 +34,37 @@ class Form(Enum):
     SHARED = "shared"  # two bits per input: for positive, then for negative weights, source by source
     ROWS = "rows"  # one bit per weight of each kink
 
-    def geometry(self, sweep: Sweep, k: int) -> Geometry | None:
-        """What all cuts of this form at group k share; None if the weights are out of reach."""
-        of = (sweep.net.layers[k - 1], sweep.region, sweep.kinks[k - 1].index)
-        if self is Form.ROWS:
+    @classmethod
+    def of(cls, threshold: Threshold) -> Form:
+        """The cheapest form of the masks that an oracle with this threshold finds."""
+        if threshold is None:
+            return cls.ROWS
+        return cls.BALANCED if threshold == 0.5 else cls.SHARED
+
+
+class Geometries:
+    """What all cuts of one form at one group share, for one batch of regions: large, so it is computed once."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self._known: dict[tuple[int, Form], Geometry | None] = {}
+
+    def at(self, k: int, form: Form) -> Geometry | None:
+        """Of group k (from 0); None if it has no kinks, or if its weights are out of reach: it then takes no cut."""
+        if (k, form) not in self._known:
+            self._known[k, form] = self._made(k, form) if self.sweep.kinks[k].count else None
+        return self._known[k, form]
+
+    def _made(self, k: int, form: Form) -> Geometry | None:
+        of = (self.sweep.net.layers[k], self.sweep.region, self.sweep.kinks[k].index)
+        if form is Form.ROWS:
             return RowGeometry.of(*of)
-        return BalancedGeometry.of(*of) if self is Form.BALANCED else SharedGeometry.of(*of)
+        return BalancedGeometry.of(*of) if form is Form.BALANCED else SharedGeometry.of(*of)
+
+    def rows(self) -> tuple[RowGeometry | None, ...]:
+        """The weights of the kinks of all groups, one by one."""
+        found = (self.at(k, Form.ROWS) for k in range(len(self.sweep.kinks)))
+        return tuple(geometry if isinstance(geometry, RowGeometry) else None for geometry in found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,19 +76,18 @@ class GroupBits(State):
 
     def cut(self, geometry: Geometry) -> Cut:
         """The cut, with constants for the geometry's regions.  Require: the geometry of this form at this group."""
-        if isinstance(geometry, SharedGeometry):
-            return geometry.cut(self.bits.split([term.n_in for _, term in geometry.terms], dim=-1))
         return geometry.cut(self.bits)
+
+
+MaskSet = tuple[GroupBits | None, ...]
+"""The bits of one cut, group by group; None where a group takes no cut."""
 
 
 @dataclass(frozen=True, eq=False)
 class CutMasks(State):
-    """For every cut the bits of each group; None where a group takes no cut.
+    """For every cut the bits of each group.  The bits are bytes on the device of the domains."""
 
-    All cuts have bits at the same groups or fewer.  The bits are bytes on the device of the domains.
-    """
-
-    cuts: tuple[tuple[GroupBits | None, ...], ...] = ()
+    cuts: tuple[MaskSet, ...] = ()
 
     @property
     def count(self) -> int:
@@ -69,6 +99,11 @@ class CutMasks(State):
         """The memory that the masks of one region take."""
         return sum(g.bits[:1].numel() for cut in self.cuts for g in cut if g is not None)
 
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Every cut and the groups that take it, in the order of the variables; both count from 0."""
+        return [(c, k) for c, cut in enumerate(self.cuts) for k, bits in enumerate(cut) if bits is not None]
+
     def padded(self, like: CutMasks, shape: Sequence[int]) -> CutMasks:
         """With as many cuts as `like`; the new ones have empty masks for so many regions and objectives."""
         missing = CutMasks(like.cuts[self.count :])
@@ -77,6 +112,44 @@ class CutMasks(State):
     def join(self, other: CutMasks) -> CutMasks:
         """The cuts of both."""
         return CutMasks((*self.cuts, *other.cuts))
+
+
+def find_masks(geometries: Geometries, average: Average, form: Form, threshold: float = 0.5) -> MaskSet:
+    """The masks of the most violated cuts at an averaged point; regions that have left get empty masks.
+
+    Require: some point in `average`.  `threshold` is the z of all neurons where they share a mask.  Groups without
+    kinks take no cut, nor do those whose neurons read one input each or whose weights are out of reach.
+    """
+    sweep, rows, (values, z) = geometries.sweep, average.rows, average.mean()
+    found: list[GroupBits | None] = []
+    for k, (layer, kinks) in enumerate(zip(sweep.net.layers, sweep.kinks, strict=False)):
+        x = values[k + 1]
+        geometry = None if x is None or reads_only_moved_inputs(layer) else geometries.at(k, form)
+        if x is None or geometry is None:
+            found.append(None)
+            continue
+        if len(rows) < sweep.region.count:
+            geometry = geometry.select(rows)
+        if isinstance(geometry, RowGeometry):
+            bits = geometry.bits(values, z[k] if z else _middle(kinks.select(rows), x, layer.forward(values)))
+        elif isinstance(geometry, SharedGeometry):
+            bits = geometry.bits(values, threshold)
+        else:
+            bits = geometry.bits(values)
+        if len(rows) < sweep.region.count:
+            bits = bits.new_zeros(sweep.region.count, *bits.shape[1:]).index_copy_(0, rows, bits)
+        found.append(GroupBits(form, bits))
+    return tuple(found)
+
+
+def _middle(kinks: Kinks, x: Float[Tensor, "d S n"], x_hat: Float[Tensor, "d S n"]) -> Float[Tensor, "d S a"]:
+    """The z of each kink: the middle of what Big-M leaves for it, x / u_hat <= z <= (x_hat - l_hat - x) / -l_hat.
+
+    The choice changes bounds by less than .001, see docs/measured/bounding.md.
+    """
+    x, x_hat = x.index_select(-1, kinks.index), x_hat.index_select(-1, kinks.index)
+    ends = x / kinks.u_hat + (x_hat - kinks.l_hat - x) / -kinks.l_hat
+    return torch.where(kinks.ambiguous, 0.5 * ends, 0.0).clamp(0.0, 1.0)
 
 
 def refreshed(masks: CutMasks, uses: Float[Tensor, "D C"], new: CutMasks) -> CutMasks:

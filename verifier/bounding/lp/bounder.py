@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
+from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.lp.cuts import RowCut, cut_rows, violated_cuts
 from verifier.bounding.lp.model import Model
 from verifier.bounding.lp.program import Floats
@@ -38,9 +38,7 @@ class PlanetLP(Bounder):
     def rigorous(self) -> bool:
         return False
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         return _Reference(with_z=False).bound(net, region, objective, until)
 
 
@@ -59,9 +57,7 @@ class CutLP(Bounder):
     def rigorous(self) -> bool:
         return False
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         return _Reference(with_z=True, separate=self).bound(net, region, objective, until)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until
+from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.core.closing import settled
 from verifier.bounding.core.rounding import MARGIN, layer_slack
 from verifier.network.network import Affine, Network
@@ -38,9 +38,7 @@ def interval_image(layer: Affine, region: Region) -> tuple[Float[Tensor, "D n"],
 class Interval(Bounder):
     """Bounds each objective term by term over the interval image of its layer."""
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         low, high = interval_image(net.layers[objective.layer - 1], region)
         lower, size = _over_box(objective.coefficients, low, high)
         if objective.inputs is not None:

@@ -11,20 +11,18 @@ of the last minimisers is an interior point and gives better masks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import Ascent, Best, Climb, Steps
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, widest
-from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.cuts.oracle import Average, Masks, Oracle
-from verifier.bounding.solvers.big_m import BigMOptions, Start
-from verifier.bounding.solvers.certified import Certified
-from verifier.bounding.solvers.lagrangian import Lagrangian
-from verifier.bounding.solvers.multipliers import MaskSet, masks_of, point_of, proved, with_cuts_of
-from verifier.bounding.solvers.parts import in_parts
-from verifier.network.network import Network
+from verifier.bounding.core.ascent import Ascent, Average, Averaging, Climb, Steps
+from verifier.bounding.core.base import Bound, Bounder, Until, widest
+from verifier.bounding.cuts.anderson import RowGeometry, SharedGeometry
+from verifier.bounding.cuts.masks import CutMasks, Form, find_masks
+from verifier.bounding.solvers.big_m import BigMOptions
+from verifier.bounding.solvers.lagrangian import Inner, Lagrangian
+from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, cuts_of, proved
+from verifier.bounding.solvers.solver import Certified, Task, Variables
 from verifier.registry import AscentOptions, Count, Literal, Options, Positive, Share, Step
 
 COPIES = 6
@@ -78,21 +76,20 @@ class ActiveSetOptions(AscentOptions, frozen=True):
 
 
 @dataclass(frozen=True)
-class ActiveSet(Bounder):
+class ActiveSet(MultiplierSolver):
     """Big-M first, then Adam on all multipliers while masks are added.
 
-    A child that starts from its parent's multipliers and masks (their constants are computed anew for its bounds)
-    needs no Big-M: `resume` takes the place of `initial`.  Inherited masks count towards `additions.most`.
+    A child that starts from its parent's multipliers needs no Big-M.  Masks that it may have inherited (their constants
+    are computed anew for its bounds) count towards `additions.most`.
     """
 
     ascent: Ascent = field(default_factory=lambda: Ascent(600, Steps(1e-3, 1e-6, linear=True)))
     initial: Ascent = field(default_factory=lambda: Ascent(500, Steps(1e-2, 1e-4, linear=True)))
     additions: Additions = Additions()
     start: Start = Start.LINEAR
-    masks: Masks = Masks.ROWS
+    masks: Form = Form.ROWS
     point: OraclePoint = OraclePoint.MINIMISER
     threshold: float = 0.5  # of shared masks
-    resume: Ascent = field(default_factory=lambda: Ascent(0, Steps(1e-3, 1e-6, linear=True)))  # replaces `initial`
 
     @classmethod
     def of(cls, options: ActiveSetOptions) -> ActiveSet:
@@ -101,7 +98,7 @@ class ActiveSet(Bounder):
             Ascent.of(options.initial, linear=True),
             Additions(options.additions.every, options.additions.count, options.additions.most),
             Start(options.initial.start),
-            Masks(options.masks),
+            Form(options.masks),
             OraclePoint(options.point),
             options.threshold,
         )
@@ -110,59 +107,63 @@ class ActiveSet(Bounder):
     def proves(self) -> bool:
         return True
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
-        sweep = Sweep.prepare(net, region, objective.layer)
-        oracle, found = self.oracle(sweep), []
-        each = self.bytes_each(sweep, oracle, masks_of(warm))
-        for bounder, part, state in in_parts(self, region, objective, each, warm):
-            found.append(proved(*bounder.climb(Lagrangian(sweep, part), oracle, until, state)))
-        return Bound.joined(found)
+    def init(self, task: Task, parent: Variables | None = None) -> Variables:
+        return self.begun_at(task, self.start) if parent is None else self.settled(task, parent)
 
-    def oracle(self, sweep: Sweep) -> Oracle:
-        """What finds the masks; it holds the weights of all kinks, unless no mask is wanted."""
-        if not self.additions.most:
-            return Oracle((None,) * len(sweep.kinks), sweep.region.count, self.threshold)
-        return Oracle.of(sweep, self.masks, self.threshold)
+    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
+        """Big-M, then masks."""
+        state = self.init(task)
+        dual = state.dual(task)
+        first = self.initial.run(dual, state.start(task, dual), until, watch=self.watch)
+        found = self.solve(task, state.at(first.point), until)
+        return replace(found, iterations=first.iterations + found.iterations)
 
-    def bytes_each(self, sweep: Sweep, oracle: Oracle, inherited: tuple[MaskSet, ...]) -> int:
+    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
+        dual = state.dual(task)
+        assert isinstance(dual, Lagrangian)
+        growing = Growing(self, task, dual, state.masks)
+        best = self.ascent.run(dual, state.start(task, dual), until, averaging, self.watch, growing.grown)
+        return proved(growing.dual, best, replace(state, masks=growing.masks))
+
+    def bytes_each(self, task: Task) -> int:
         """What an ascent keeps of one objective in one region: sweeps, multipliers, masks, and one masked pass."""
-        known = [geometry for geometry in oracle.geometries if geometry is not None]
-        old = [masks.bytes_each for group in inherited for masks in group if masks is not None]
-        new = max(0, self.additions.most - len(inherited))
+        sweep, most = task.sweep, self.additions.most
+        groups = range(len(sweep.kinks)) if most else ()
+        found = (task.geometries.at(k, self.masks) for k in groups)
+        known = [geometry for geometry in found if isinstance(geometry, RowGeometry | SharedGeometry)]
         kinks, size = sum(kinks.count for kinks in sweep.kinks), sweep.region.lower.element_size()
-        floats = 40 * widest(sweep.net, sweep.layer) + COPIES * (new + len(inherited)) * kinks
-        passes = [geometry.pass_bytes for geometry in known] + [3 * size * entries for entries in old]
-        return size * floats + new * sum(g.cut_bytes for g in known) + sum(old) + max(passes, default=0)
+        floats = 40 * widest(sweep.net, sweep.layer) + COPIES * most * kinks
+        passes = max((geometry.pass_bytes for geometry in known), default=0)
+        return size * floats + most * sum(geometry.cut_bytes for geometry in known) + passes
 
-    def climb(
-        self, plain: Lagrangian, oracle: Oracle, until: Until, warm: Proof | None = None
-    ) -> tuple[Lagrangian, Best]:
-        """Maximise; the dual with the cuts that were added or inherited, and the best multipliers."""
-        if warm is None:
-            dual, begin = plain, self.initial.run(plain, self.start.point(plain), until, watch=self.watch)
-        else:
-            dual = with_cuts_of(warm, plain)
-            begin = self.resume.run(dual, point_of(warm, dual), until, watch=self.watch)
-        climb = Climb(dual, begin.point, until, self.watch)
-        seen = Average(climb.rows)
-        for t in range(self.ascent.iterations):
-            if t % self.ascent.check_every == 0 and climb.finished():
-                return dual, climb.best(begin.iterations + t)
-            seen.follow(climb.rows)
-            at = climb.record()
-            if self.additions.due(t, len(dual.cuts)):
-                seen.add(climb.dual.primal(at)[0], at.z)
-                dual = dual.with_cuts(oracle.cuts(seen))
-                everyone = len(climb.rows) == oracle.count  # a selection copies all masks
-                climb.extend(dual if everyone else dual.select(climb.rows), dual.variables)
-                at, seen = climb.record(), Average(climb.rows)
-            elif self.point is OraclePoint.AVERAGE:
-                seen.add(climb.dual.primal(at)[0], at.z)
-            climb.step(at, self.ascent.steps.at(t, self.ascent.iterations), t)
-        climb.record()
-        return dual, climb.best(begin.iterations + self.ascent.iterations)
+
+class Growing:
+    """A dual function to which masks are added while it is maximised."""
+
+    def __init__(self, solver: ActiveSet, task: Task, dual: Lagrangian, masks: CutMasks) -> None:
+        self.solver = solver
+        self.task = task
+        self.dual = dual  # of all regions, also of those that have left
+        self.masks = masks
+        self._seen: Average | None = None
+
+    def grown(self, climb: Climb[Lagrangian], at: Inner, t: int) -> Inner:
+        """What iteration t steps from, given the evaluation of its point: with new cuts, if it is time for some."""
+        seen = self._seen = self._seen or Average(climb.rows)
+        seen.follow(climb.rows)
+        due = self.solver.additions.due(t, self.masks.count)
+        if due or self.solver.point is OraclePoint.AVERAGE:
+            seen.add(climb.dual.primal(at)[0], at.z)
+        if not due:
+            return at
+        found = find_masks(self.task.geometries, seen, self.solver.masks, self.solver.threshold)
+        self.masks = self.masks.join(CutMasks((found,)))
+        self.dual = self.dual.with_cuts(cuts_of(self.task.geometries, found))
+        everyone = len(climb.rows) == self.task.sweep.region.count  # a selection copies all masks
+        climb.extend(self.dual if everyone else self.dual.select(climb.rows), self.dual.variables)
+        self._seen = None
+        again: Inner = climb.record()
+        return again
 
 
 @BOUNDERS.register("active_set", ActiveSetOptions)

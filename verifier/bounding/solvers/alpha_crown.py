@@ -13,69 +13,20 @@ sweep of the minimiser:
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import Ascent, Dual, Evaluation, Steps
-from verifier.bounding.core.average import Average
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, together, widest
-from verifier.bounding.core.state import halved
-from verifier.bounding.core.sweep import Choice, Route, Sweep, Trace
-from verifier.bounding.solvers.certified import Certified
-from verifier.network.network import Network
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bounder
+from verifier.bounding.core.sweep import Choice, Route, Sweep
+from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.face_dual import ConjunctionDual, FaceDual, FaceSolver, FaceVariables, SlopePoint
+from verifier.bounding.solvers.solver import Certified, Task
 from verifier.registry import AscentOptions, Count
-from verifier.shapes import Float, Int, Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class SlopePoint(Evaluation):
-    """A finished backward sweep, kept for the supergradient."""
-
-    trace: Trace
-    choices: tuple[Choice, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class FaceDual(Dual[SlopePoint]):
-    """A bound as a function of the faces that a sweep takes: one sweep back, and one forward for the supergradient."""
-
-    sweep: Sweep
-    objective: Objective
-
-    @property
-    @abstractmethod
-    def variables(self) -> int:
-        """How many variables each objective has."""
-
-    @abstractmethod
-    def start(self) -> Float[Tensor, "D S V"]:
-        """Variables that give CROWN's bound."""
-
-    @abstractmethod
-    def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
-        """The faces that the variables choose, group by group."""
-
-    @abstractmethod
-    def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
-        """The supergradient, given the way of the minimiser."""
-
-    def evaluate(self, point: Float[Tensor, "D S V"]) -> SlopePoint:
-        choices = self.choices(point)
-        trace = self.sweep.backward(self.objective, choices)
-        return SlopePoint(trace.lower, trace.x0, trace, choices)
-
-    def supergradient(
-        self, point: Float[Tensor, "D S V"], at: SlopePoint, seen: Average | None = None
-    ) -> Float[Tensor, "D S V"]:
-        route = self.sweep.forward(at.trace, at.choices)
-        if seen is not None:
-            seen.add(route.values)
-        return self.gains(at, route)
+from verifier.shapes import Float, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,64 +86,34 @@ class SlopeDual(FaceDual):
         return scale
 
 
+def of_rows(sweep: Sweep, rows: Conjunction) -> ConjunctionDual:
+    """The bound of clauses, as a function of slopes, split multipliers and the weights of their rows."""
+    return ConjunctionDual(SlopeDual(sweep, rows.combined(sweep.layer, rows.even())), rows)
+
+
 @dataclass(frozen=True, eq=False)
-class SlopeProof(Proof):
+class Slopes(FaceVariables):
     """Slopes and split multipliers at all kinks."""
 
-    point: Float[Tensor, "D S V"]
+    kind = "slopes"
 
-    def evaluate(self, net: Network, region: Region, objective: Objective) -> Float[Tensor, "D S"]:
-        dual = SlopeDual(Sweep.prepare(net, region, objective.layer), objective)
-        return dual.evaluate(self.start(dual)).lower
+    def faces(self, task: Task) -> SlopeDual:
+        return SlopeDual(task.sweep, task.objective)
 
-    def start(self, dual: SlopeDual) -> Float[Tensor, "D S V"]:
-        """The variables in the precision of `dual`; multipliers of its splits are zero if there were none before."""
-        point = self.point.to(dual.sweep.region.lower.dtype, copy=True)
-        point = torch.nn.functional.pad(point, (0, dual.variables - point.shape[-1]))
-        dual.project(point)
-        return point
-
-    def joined(self, parts: Sequence[SlopeProof]) -> SlopeProof:
-        return SlopeProof(torch.cat([part.point for part in parts], dim=1))
-
-    def part(self, start: int, stop: int) -> SlopeProof:
-        return SlopeProof(self.point[:, start:stop])
-
-    def select(self, rows: Int[Tensor, " d"]) -> SlopeProof:
-        return SlopeProof(self.point[rows])
-
-    def cat(self, parts: Sequence[SlopeProof]) -> SlopeProof:
-        return SlopeProof(torch.cat([part.point for part in parts]))
-
-    def compact(self) -> SlopeProof:
-        return SlopeProof(halved(self.point))
+    def variables(self, task: Task) -> int:
+        return self.faces(task).variables
 
 
 @dataclass(frozen=True)
-class AlphaCrown(Bounder):
+class AlphaCrown(FaceSolver):
     """Adam on slopes and split multipliers, from CROWN's slopes or from a parent's variables."""
 
     ascent: Ascent = field(default_factory=lambda: Ascent(100, Steps(0.2, 0.01)))
 
-    @property
-    def proves(self) -> bool:
-        return True
+    kind = "slopes"
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
-        if not isinstance(warm, SlopeProof | None):
-            raise TypeError(f"alpha-CROWN starts from slopes, not from {type(warm).__name__}")
-        each = 24 * widest(net, objective.layer) * region.lower.element_size() * region.count
-        chunk = together(each, self.memory_bytes)
-        sweep = Sweep.prepare(net, region, objective.layer)
-        found = []
-        for start in range(0, objective.count, chunk):
-            dual = SlopeDual(sweep, objective.part(start, start + chunk))
-            begin = dual.start() if warm is None else warm.part(start, start + chunk).start(dual)
-            best = self.ascent.run(dual, begin, until, watch=self.watch)
-            found.append(Bound(best.lower, dual.evaluate(best.point).x0, SlopeProof(best.point), best.iterations))
-        return Bound.joined(found)
+    def blank(self, point: Float[Tensor, "D S V"]) -> Slopes:
+        return Slopes(point)
 
 
 class AlphaCrownOptions(AscentOptions, frozen=True):

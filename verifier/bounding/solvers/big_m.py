@@ -11,34 +11,13 @@ are a better start: the dual then begins at CROWN's value.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import Ascent, Steps
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, widest
-from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.solvers.certified import Certified
-from verifier.bounding.solvers.crown import Linear
-from verifier.bounding.solvers.lagrangian import Lagrangian
-from verifier.bounding.solvers.multipliers import point_of, proved
-from verifier.bounding.solvers.parts import in_parts
-from verifier.network.network import Network
+from verifier.bounding.core.ascent import Ascent, Averaging, Steps
+from verifier.bounding.core.base import Bound, Bounder, Until, widest
+from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, proved
+from verifier.bounding.solvers.solver import Certified, Task, Variables
 from verifier.registry import AscentOptions, Count, Literal, Step
-from verifier.shapes import Float, Tensor
-
-
-class Start(Enum):
-    """Where a dual ascent begins."""
-
-    ZERO = "zero"  # the paper's
-    LINEAR = "linear"  # the multipliers of CROWN's bound
-
-    def point(self, dual: Lagrangian) -> Float[Tensor, "D S V"]:
-        if self is Start.ZERO:
-            return dual.zero()
-        choices = Linear().choices(dual.sweep)
-        trace = dual.sweep.backward(dual.objective, choices)
-        return dual.from_trace(trace, [c.slope for c in choices], [c.split for c in choices])
 
 
 class BigMOptions(AscentOptions, frozen=True):
@@ -51,7 +30,7 @@ class BigMOptions(AscentOptions, frozen=True):
 
 
 @dataclass(frozen=True)
-class BigM(Bounder):
+class BigM(MultiplierSolver):
     """Adam on alpha, beta0, beta1 and the multipliers of splits."""
 
     ascent: Ascent = field(default_factory=lambda: Ascent(180, Steps(1e-2, 1e-4, linear=True)))
@@ -65,17 +44,15 @@ class BigM(Bounder):
     def proves(self) -> bool:
         return True
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
-        each = 24 * widest(net, objective.layer) * region.lower.element_size()
-        sweep = Sweep.prepare(net, region, objective.layer)
-        found = []
-        for bounder, part, state in in_parts(self, region, objective, each, warm):
-            dual = Lagrangian(sweep, part)
-            start = self.start.point(dual) if state is None else point_of(state, dual)
-            found.append(proved(dual, self.ascent.run(dual, start, until, watch=bounder.watch)))
-        return Bound.joined(found)
+    def init(self, task: Task, parent: Variables | None = None) -> Variables:
+        return self.begun_at(task, self.start) if parent is None else self.settled(task, self.inherited(parent))
+
+    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
+        dual = state.dual(task)
+        return proved(dual, self.ascent.run(dual, state.start(task, dual), until, averaging, self.watch), state)
+
+    def bytes_each(self, task: Task) -> int:
+        return 24 * widest(task.sweep.net, task.sweep.layer) * task.sweep.region.lower.element_size()
 
 
 @BOUNDERS.register("big_m", BigMOptions)

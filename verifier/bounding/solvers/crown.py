@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, together, widest
+from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until, together, widest
 from verifier.bounding.core.sweep import Choice, Kinks, Sweep
 from verifier.network.network import Network
 
@@ -32,9 +32,7 @@ class Linear(Bounder):
 
     slope: Slope = Slope.ADAPTIVE
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         sweep = Sweep.prepare(net, region, objective.layer)
         choices = self.choices(sweep)
         each = 6 * widest(net, objective.layer) * region.lower.element_size() * region.count

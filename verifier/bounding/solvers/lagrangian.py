@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.core.ascent import Dual, Evaluation
-from verifier.bounding.core.average import Average
+from verifier.bounding.core.ascent import Average, Dual, Evaluation
 from verifier.bounding.core.base import Objective
 from verifier.bounding.core.sweep import Kinks, Remainder, Sweep, Trace, Values, dot
 from verifier.bounding.cuts.anderson import Cut

@@ -5,146 +5,288 @@ guarantees: a valid lower bound at every iterate; the best one is returned.  Nev
             first ascent, and with enough iterations it approaches the linear program over the Planet relaxation with
             the same cuts
 source:     [SCB] eq:primal-anderson with z eliminated (see `faces`); masks from the mean of the last forward points
+
+With lam the coefficient of x, the derivative by the share of a cut is min(lam, 0) times what a unit of the share adds
+to the upper face at the forward point.  So one sweep back and one forward give value and supergradient, no autograd.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
-from torch.nn.functional import pad
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import Ascent, Best, Steps
-from verifier.bounding.core.average import Averaging
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, widest
-from verifier.bounding.core.state import cat, halved
-from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.cuts.masks import CutMasks
-from verifier.bounding.cuts.oracle import Threshold, find_masks
-from verifier.bounding.solvers.alpha_crown import AlphaCrownOptions, FaceDual, SlopeDual, SlopeProof
-from verifier.bounding.solvers.certified import Certified
-from verifier.bounding.solvers.parts import in_parts
-from verifier.bounding.solvers.propagated_dual import PropagatedDual
-from verifier.network.network import Network
+from verifier.bounding.core.ascent import Ascent, Average, Averaging, Steps
+from verifier.bounding.core.base import Bounder, Objective, Until, widest
+from verifier.bounding.core.sweep import Choice, Route, Sweep
+from verifier.bounding.cuts.anderson import Cut
+from verifier.bounding.cuts.faces import CutFaces, Face
+from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, Threshold, find_masks, refreshed
+from verifier.bounding.solvers.alpha_crown import AlphaCrownOptions, SlopeDual, Slopes
+from verifier.bounding.solvers.face_dual import FaceDual, FaceSolver, FaceVariables, SlopePoint
+from verifier.bounding.solvers.solver import Certified, Solved, Task, Variables, converted, converts
 from verifier.registry import AscentOptions, Count, Positive, Share, Step
 from verifier.shapes import Float, Int, Tensor
 
-__all__ = ["Propagated", "PropagatedDual", "PropagatedProof", "Threshold", "find_masks"]
+
+class Block(NamedTuple):
+    """The shares of one cut at the kinks of one group; both count from 0."""
+
+    cut: int
+    group: int
+    size: int
 
 
 @dataclass(frozen=True, eq=False)
-class PropagatedProof(Proof):
+class Layout:
+    """Where the shares are: cut after cut, each at the kinks of the groups that take it."""
+
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, masks: CutMasks, sweep: Sweep) -> Layout:
+        return cls(tuple(Block(cut, group, sweep.kinks[group].count) for cut, group in masks.places))
+
+    @property
+    def size(self) -> int:
+        return sum(block.size for block in self.blocks)
+
+    def split(self, shares: Float[Tensor, "D S _"]) -> list[tuple[Block, Float[Tensor, "D S _"]]]:
+        """Every block with its part of the shares, a view."""
+        parts = shares.split([block.size for block in self.blocks], dim=-1)
+        return list(zip(self.blocks, parts, strict=True))
+
+    def in_order(self, parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """What belongs to the cuts of each group, in the order of the variables."""
+        left = [iter(group) for group in parts]
+        return [next(left[block.group]) for block in self.blocks]
+
+
+@dataclass(frozen=True, eq=False)
+class PropagatedDual(FaceDual):
+    """The variables of `SlopeDual`, then for every cut its shares at the kinks of all groups that take it."""
+
+    faces: tuple[CutFaces | None, ...]
+    layout: Layout
+    share_scale: float = 2.0
+
+    @classmethod
+    def of(cls, geometries: Geometries, objective: Objective, masks: CutMasks) -> PropagatedDual:
+        """Require: the kinks of the sweep are those that the masks were made for."""
+        sweep = geometries.sweep
+        cuts: list[list[Cut]] = [[] for _ in sweep.kinks]
+        for mask in masks.cuts:
+            for k, bits in enumerate(mask):
+                geometry = None if bits is None else geometries.at(k, bits.form)
+                if bits is not None and geometry is not None:
+                    cuts[k].append(bits.cut(geometry))
+        faces: list[CutFaces | None] = []
+        for k, (found, kinks) in enumerate(zip(cuts, sweep.kinks, strict=True)):
+            slack = None if sweep.slacks is None else sweep.slacks[k]
+            faces.append(CutFaces.of(found, kinks, sweep.net.layers[k].bias, slack) if found else None)
+        return cls(sweep, objective, tuple(faces), Layout.of(masks, sweep))
+
+    @property
+    def slopes(self) -> SlopeDual:
+        return SlopeDual(self.sweep, self.objective)
+
+    @property
+    def variables(self) -> int:
+        return self.slopes.variables + self.layout.size
+
+    def start(self) -> Float[Tensor, "D S V"]:
+        """CROWN's slopes; split multipliers and shares are zero."""
+        return torch.nn.functional.pad(self.slopes.start(), (0, self.layout.size))
+
+    def shares(self, point: Float[Tensor, "D S V"]) -> list[list[Float[Tensor, "D S _"]]]:
+        """The shares of each group, cut by cut: views."""
+        found: list[list[Tensor]] = [[] for _ in self.faces]
+        for block, part in self.layout.split(point[..., self.slopes.variables :]):
+            found[block.group].append(part)
+        return found
+
+    def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
+        slopes = self.slopes
+        plain = slopes.choices(point[..., : slopes.variables])
+        return tuple(
+            choice if face is None else replace(choice, face=face.face(shares))
+            for choice, face, shares in zip(plain, self.faces, self.shares(point), strict=True)
+        )
+
+    def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
+        found: list[list[Tensor]] = []
+        for choice, lam, gains in zip(at.choices, at.trace.coefficients, route.gains, strict=True):
+            face = _face(choice)
+            if face is None:
+                found.append([])
+            elif lam is None or gains is None:
+                found.append([torch.zeros_like(share) for share in face.shares])
+            else:
+                negative = lam.clamp(max=0)
+                found.append([negative * gain for gain in gains])
+                face.of.project_direction(found[-1], face.shares)
+        return torch.cat([self.slopes.gains(at, route), *self.layout.in_order(found)], dim=-1)
+
+    def project(self, point: Float[Tensor, "D S V"]) -> None:
+        plain = self.slopes.variables
+        self.slopes.project(point[..., :plain])
+        point[..., plain:].clamp_(min=0.0)
+        for face, shares in zip(self.faces, self.shares(point), strict=True):
+            if face is not None:
+                face.project(shares)
+
+    def step_scale(self) -> Float[Tensor, " V"]:
+        scale = self.sweep.region.lower.new_full((self.variables,), self.share_scale)
+        scale[: self.slopes.variables] = self.slopes.step_scale()
+        return scale
+
+    def uses(self, point: Float[Tensor, "D S V"], at: SlopePoint) -> Float[Tensor, "D C"]:
+        """How much the bound leans on each cut: its multipliers, summed over all kinks."""
+        count = max((block.cut for block in self.layout.blocks), default=-1) + 1
+        found = point.new_zeros(point.shape[0], count)
+        faces = [_face(choice) for choice in at.choices]
+        weights = [() if face is None else face.weights for face in faces]
+        for block, weight in zip(self.layout.blocks, self.layout.in_order(weights), strict=True):
+            lam = at.trace.coefficients[block.group]
+            if lam is not None:
+                found[:, block.cut] -= (lam.clamp(max=0) * weight).sum(dim=(1, 2))
+        return found
+
+
+def _face(choice: Choice) -> Face | None:
+    """The upper faces that cuts have bent."""
+    assert isinstance(choice.face, Face | None)
+    return choice.face
+
+
+@dataclass(frozen=True, eq=False)
+class Shares(FaceVariables):
     """Slopes, split multipliers and shares, and the masks of the cuts that the shares belong to."""
 
-    point: Float[Tensor, "D S V"]
-    masks: CutMasks
+    kind = "shares"
 
-    def evaluate(self, net: Network, region: Region, objective: Objective) -> Float[Tensor, "D S"]:
-        dual = PropagatedDual.of(Sweep.prepare(net, region, objective.layer), objective, self.masks)
-        return dual.evaluate(self.start(dual)).lower
+    def faces(self, task: Task) -> FaceDual:
+        if not self.masks.count:
+            return SlopeDual(task.sweep, task.objective)
+        return PropagatedDual.of(task.geometries, task.objective, self.masks)
 
-    def start(self, dual: PropagatedDual) -> Float[Tensor, "D S V"]:
-        """The variables in the precision of `dual`; multipliers of its splits are zero if there were none before."""
-        point = self.point.to(dual.sweep.region.lower.dtype, copy=True)
-        plain, shares = point.split([point.shape[-1] - dual.layout.size, dual.layout.size], dim=-1)
-        point = torch.cat([pad(plain, (0, dual.slopes.variables - plain.shape[-1])), shares], dim=-1)
-        dual.project(point)
-        return point
-
-    def joined(self, parts: Sequence[PropagatedProof]) -> PropagatedProof:
-        return _together(parts, dim=1)
-
-    def cat(self, parts: Sequence[PropagatedProof]) -> PropagatedProof:
-        return _together(parts, dim=0)
-
-    def part(self, start: int, stop: int) -> PropagatedProof:
-        return PropagatedProof(self.point[:, start:stop], self.masks.part(start, stop))
-
-    def select(self, rows: Int[Tensor, " d"]) -> PropagatedProof:
-        return PropagatedProof(self.point[rows], self.masks.select(rows))
-
-    def compact(self) -> PropagatedProof:
-        return replace(self, point=halved(self.point))
+    def variables(self, task: Task) -> int:
+        slopes = SlopeDual(task.sweep, task.objective)
+        return slopes.variables + Layout.of(self.masks, task.sweep).size
 
 
-def _together(parts: Sequence[PropagatedProof], dim: int) -> PropagatedProof:
-    """Proofs side by side, over regions or over objectives.
+@converts("slopes", "shares")
+def shares_of(task: Task, state: Slopes) -> Shares:
+    return Shares(state.point, state.masks, state.weights)
 
-    A deadline may have ended one of them before its masks were found.  The shares come last, and a cut with share
-    zero changes nothing.
-    """
-    longest = max(parts, key=lambda part: part.masks.count)
-    masks = [part.masks.padded(longest.masks, part.point.shape[:2]) for part in parts]
-    points = [pad(part.point, (0, longest.point.shape[-1] - part.point.shape[-1])) for part in parts]
-    return PropagatedProof(torch.cat(points, dim=dim), cat(masks, dim))
+
+@converts("shares", "slopes")
+def slopes_of(task: Task, state: Shares) -> Slopes:
+    """What is left without the cuts."""
+    return Slopes(state.point[..., : SlopeDual(task.sweep, task.objective).variables], weights=state.weights)
 
 
 @dataclass(frozen=True)
-class Propagated(Bounder):
-    """An ascent without cuts, then rounds that add a cut per threshold and go on.
+class Scout:
+    """An ascent that is followed by new cuts, one per threshold.
 
-    Every round asks the oracle at the mean of the last forward points of the ascent before it.  From a parent's
-    variables and masks (their constants are computed anew) the last ascent goes on at once.
+    Their masks are found at the mean of its last `averaged` forward points.
     """
 
-    initial: Ascent = field(default_factory=lambda: Ascent(100, Steps(0.2, 0.01)))
-    ascent: Ascent = field(default_factory=lambda: Ascent(150, Steps(0.05, 0.005)))
-    thresholds: tuple[Threshold, ...] = (0.5,)
-    rounds: int = 1
-    averaged: int = 40  # forward points
+    ascent: Ascent
+    averaged: int
+    thresholds: tuple[Threshold, ...]
+
+
+@dataclass(frozen=True)
+class Propagated(FaceSolver):
+    """Scouts that add cuts, each with those before it, and an ascent with all of them.
+
+    From a parent's variables and masks (their constants are computed anew) the ascent goes on at once.
+    """
+
+    scouts: tuple[Scout, ...] = ()
+
+    kind = "shares"
+
+    @classmethod
+    def in_rounds(
+        cls,
+        initial: Ascent = Ascent(100, Steps(0.2, 0.01)),  # noqa: B008 (frozen)
+        ascent: Ascent = Ascent(150, Steps(0.05, 0.005)),  # noqa: B008 (frozen)
+        thresholds: tuple[Threshold, ...] = (0.5,),
+        rounds: int = 1,
+        averaged: int = 40,
+    ) -> Propagated:
+        """An ascent without cuts, then rounds that add a cut per threshold and go on."""
+        *scouts, last = (initial, *[ascent] * rounds)
+        return cls(last, tuple(Scout(scout, averaged, thresholds) for scout in scouts))
+
+    @classmethod
+    def one_by_one(cls, scout: Ascent, ascent: Ascent, thresholds: tuple[Threshold, ...]) -> Propagated:
+        """Each cut is found where those before it leave the relaxation; then an ascent with all of them."""
+        return cls(ascent, tuple(Scout(scout, scout.iterations // 2, (threshold,)) for threshold in thresholds))
 
     @property
-    def proves(self) -> bool:
-        return True
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """Of all cuts, in the order in which they are found."""
+        return tuple(threshold for scout in self.scouts for threshold in scout.thresholds)
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
-        if not isinstance(warm, SlopeProof | PropagatedProof | None):
-            raise TypeError(f"propagated cuts start from slopes and shares, not from {type(warm).__name__}")
-        sweep = Sweep.prepare(net, region, objective.layer)
-        found = []
-        for bounder, part, state in in_parts(self, region, objective, self.bytes_each(sweep), warm):
-            assert isinstance(state, SlopeProof | PropagatedProof | None)
-            found.append(bounder._climb(sweep, part, until, state))
-        return Bound.joined(found)
+    @property
+    def columns(self) -> int:
+        return self.PLAIN + len(self.thresholds)
 
-    def bytes_each(self, sweep: Sweep) -> int:
-        """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""
-        size, wide = sweep.region.lower.element_size(), widest(sweep.net, sweep.layer)
-        kinks = [kinks.count for kinks in sweep.kinks]
-        cuts = self.rounds * len(self.thresholds)
-        exact = 4 * max(kinks, default=0) * wide * (None in self.thresholds)  # one entry per weight
-        return size * (24 * wide + cuts * (4 * wide + 16 * sum(kinks)) + exact)
+    def blank(self, point: Float[Tensor, "D S V"]) -> Shares:
+        return Shares(point)
 
-    def _climb(
-        self, sweep: Sweep, objective: Objective, until: Until, warm: SlopeProof | PropagatedProof | None
-    ) -> Bound:
-        if isinstance(warm, PropagatedProof):
-            bent = PropagatedDual.of(sweep, objective, warm.masks)
-            return _proved(bent, warm.masks, self.ascent.run(bent, warm.start(bent), until, watch=self.watch))
-        slopes, averaging, masks = SlopeDual(sweep, objective), Averaging(self.averaged), CutMasks()
-        begin = slopes.start() if warm is None else warm.start(slopes)
-        best = self.initial.run(slopes, begin, until, averaging, self.watch)
-        dual: FaceDual = slopes
-        done = best.iterations
-        for _ in range(self.rounds):
+    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Solved:
+        """A parent's cuts take the place of those that would have been found first."""
+        state = self.init(task, None if parent is None else converted(task, parent, self.kind))
+        done = known = 0
+        for scout in self.scouts:
+            known += len(scout.thresholds)
+            if known <= state.masks.count:
+                continue
+            averaging = Averaging(scout.averaged)
+            found = self.climb(task, state, scout.ascent, until, averaging)
+            assert isinstance(found.state, Variables)
+            state, done = found.state, done + found.iterations
             if averaging.average is None:  # time is up, or all regions are done
                 break
-            masks = masks.join(find_masks(dual, averaging.average, self.thresholds))
-            dual, averaging = PropagatedDual.of(sweep, objective, masks), Averaging(self.averaged)
-            start = pad(best.point, (0, dual.variables - best.point.shape[-1]))
-            best = self.ascent.run(dual, start, until, averaging, self.watch)
-            done += best.iterations
-        return _proved(dual, masks, replace(best, iterations=done))
+            new = [find(task, averaging.average, threshold) for threshold in scout.thresholds]
+            state = replace(state, masks=CutMasks((*state.masks.cuts, *(cut for mask in new for cut in mask.cuts))))
+            state = state.ready(task)
+        best = self.solve(task, state, until)
+        return replace(best, iterations=done + best.iterations, scouted=done)
+
+    def bytes_each(self, task: Task) -> int:
+        """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""
+        sweep = task.sweep
+        size, wide = sweep.region.lower.element_size(), widest(sweep.net, sweep.layer)
+        kinks = [kinks.count for kinks in sweep.kinks]
+        exact = 4 * max(kinks, default=0) * wide * (None in self.thresholds)  # one entry per weight
+        return size * (24 * wide + len(self.thresholds) * (4 * wide + 16 * sum(kinks)) + exact)
 
 
-def _proved(dual: FaceDual, masks: CutMasks, best: Best) -> Bound:
-    at = dual.evaluate(best.point)
-    lower = torch.fmax(best.lower, at.lower)  # an ascent that time cut short knows no bound
-    return Bound(lower, at.x0, PropagatedProof(best.point, masks), best.iterations)
+def find(task: Task, average: Average, threshold: Threshold) -> CutMasks:
+    """The masks of one more cut, at an averaged point."""
+    form = Form.of(threshold)
+    return CutMasks((find_masks(task.geometries, average, form, 0.5 if threshold is None else threshold),))
+
+
+def renewed(task: Task, state: Shares, average: Average, threshold: Threshold, rows: Int[Tensor, " d"]) -> CutMasks:
+    """The masks of some regions with a new one in place of the cut that is used least.
+
+    Shares are relative, so the new cut starts with those of the old one.
+    """
+    dual = state.faces(task)
+    assert isinstance(dual, PropagatedDual)
+    dual = replace(dual, objective=task.weighted(state.weights))
+    uses = dual.uses(state.point, dual.evaluate(state.point))
+    return refreshed(state.masks.select(rows), uses[rows], find(task, average, threshold).select(rows))
 
 
 class PropagatedOptions(AscentOptions, frozen=True):
@@ -162,4 +304,4 @@ class PropagatedOptions(AscentOptions, frozen=True):
 @BOUNDERS.register("propagated", PropagatedOptions)
 def propagated(options: PropagatedOptions) -> Bounder:
     first, then = Ascent.of(options.initial), Ascent.of(options)
-    return Certified(Propagated(first, then, options.thresholds, options.rounds, options.averaged))
+    return Certified(Propagated.in_rounds(first, then, options.thresholds, options.rounds, options.averaged))

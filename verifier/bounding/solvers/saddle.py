@@ -9,12 +9,11 @@ themselves are forgotten as soon as they have been added.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
-from verifier.bounding.core.rounding import MARGIN, round_up
 from verifier.bounding.core.state import State, tree_map
 from verifier.bounding.core.sweep import Kinks, Remainder, Sweep, dot
 from verifier.bounding.cuts.anderson import RowGeometry
@@ -36,10 +35,6 @@ class Prices(State):
 
     `total` is the sum of all beta; `spread[i]` the sum of (W.I)^T beta for the i-th term of the group; `constant` what
     offsets contribute; `g` the coefficient of -z.  All are linear in the multipliers.
-
-    Exact sums come from one set of multipliers, and so give a valid bound.  Rounded ones no longer do: each may have
-    been rounded in another direction.  `error` is what that can have cost the bound in an earlier run, on the regions
-    where the rounding happened (`Saddle.settled`); it is zero for prices that are made of multipliers.
     """
 
     alpha: Float[Tensor, "D S a"]
@@ -47,7 +42,6 @@ class Prices(State):
     spread: tuple[Float[Tensor, "D S _"], ...]
     constant: Float[Tensor, "D S"]
     g: Float[Tensor, "D S a"]
-    error: Float[Tensor, "D S"]
 
     def plus(self, other: Prices) -> Prices:
         return tree_map(torch.add, self, other)
@@ -81,12 +75,6 @@ def _cap(start: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
     return torch.where(start > 0, start, start.amax(dim=-1, keepdim=True) / 100)
 
 
-def row_geometries(sweep: Sweep) -> tuple[RowGeometry | None, ...]:
-    """The weights of the kinks of all groups, one by one."""
-    pairs = zip(sweep.net.layers, sweep.kinks, strict=False)
-    return tuple(RowGeometry.of(layer, sweep.region, k.index) if k.count else None for layer, k in pairs)
-
-
 @dataclass(frozen=True, eq=False)
 class Answer(State):
     """The bound for given prices, the primal minimiser, and the coefficients of the input and of x at the kinks."""
@@ -109,11 +97,6 @@ class Saddle(State):
     splits: tuple[Float[Tensor, "D S _"], ...]
 
     @classmethod
-    def without_cuts(cls, dual: Lagrangian, point: Float[Tensor, "D S V"]) -> Saddle:
-        """For evaluations only: replies need the weights one by one."""
-        return cls.of(dual, point, (None,) * len(dual.sweep.kinks))
-
-    @classmethod
     def of(cls, dual: Lagrangian, point: Float[Tensor, "D S V"], rows: tuple[RowGeometry | None, ...]) -> Saddle:
         return cls(dual, rows, tuple(at.split for at in dual.views(point)))
 
@@ -133,17 +116,12 @@ class Saddle(State):
                     free = beta * kinks.ambiguous
                     parts = [part for _, part in cut.transpose(free)]
                     offset = (free * cut.offset).sum(dim=-1)
-                    none = torch.zeros_like(free), torch.zeros_like(offset)
-                    prices = prices.plus(Prices(none[0], free, tuple(parts), offset, free * cut.zc, none[1]))
+                    prices = prices.plus(Prices(torch.zeros_like(free), free, tuple(parts), offset, free * cut.zc))
             found.append(prices)
         return tuple(found)
 
     def answer(self, prices: Sequence[Prices], blends: int) -> Answer:
-        """Minimise over the boxes, after `blends` roundings of the prices.
-
-        The prices may be those of regions that contain these: then some kinks may have become stable.  Their cuts
-        stay valid, with x = x_hat and z = 1 where a neuron passes, and x = z = 0 where it blocks.
-        """
+        """Minimise over the boxes, after `blends` roundings of the prices."""
         sweep = self.sweep
         coefficients: dict[int, Tensor] = {}
 
@@ -170,25 +148,12 @@ class Saddle(State):
         if self.sweep.slacks is not None:
             price = kinks.gather(self.sweep.slacks[k - 1])
             weight = lam_kinks.abs() + at.alpha + (4 + blends) * at.total
-            rest.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price) + at.error
+            rest.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price)
         stable = (lam_kinks + at.total) * kinks.upper
         if kinks.sign is not None:
             stable = stable - kinks.sign * self.splits[k - 1]
         mu_kinks = torch.where(kinks.ambiguous, at.alpha, stable)
         return kinks.scatter(lam, mu_kinks), f
-
-    def settled(self, prices: tuple[Prices, ...], blends: int) -> tuple[Prices, ...]:
-        """The prices with what `blends` roundings may have cost them in `error`.
-
-        Smaller regions have smaller slacks, but roundings have happened with the numbers of these.
-        """
-        if self.sweep.slacks is None:
-            return prices
-        found = []
-        for at, kinks, slack in zip(prices, self.sweep.kinks, self.sweep.slacks, strict=False):
-            cost = dot((4 + blends) * at.total, kinks.gather(slack))
-            found.append(replace(at, error=round_up(at.error + cost, MARGIN)))
-        return tuple(found)
 
     def reply(self, primal: Primal, caps: Sequence[Caps], with_cuts: bool) -> tuple[Prices, ...]:
         """The prices that are worst for a primal point: [SCB] eq:alphak-condg and eq:betak-condg."""
@@ -229,7 +194,6 @@ def big_m_prices(layer: Affine, kinks: Kinks, at: Multipliers) -> Prices:
         tuple(term.transpose(full) for _, term in layer.terms),
         constant,
         beta0 * kinks.u_hat + beta1 * kinks.l_hat,
-        torch.zeros_like(constant),
     )
 
 
@@ -239,4 +203,4 @@ def _cut_prices(rows: RowGeometry, mask: Tensor, beta: Float[Tensor, "D S a"]) -
     zc = rows.bias + kept + (~mask * rows.w_u).sum(dim=-1)
     spread = [part for _, part in rows.spread(mask * rows.weights * beta.unsqueeze(-1))]
     constant = (beta * kept).sum(dim=-1)
-    return Prices(torch.zeros_like(beta), beta, tuple(spread), constant, beta * zc, torch.zeros_like(constant))
+    return Prices(torch.zeros_like(beta), beta, tuple(spread), constant, beta * zc)

@@ -7,17 +7,14 @@ source:     [SCB] sec:sp, algorithm alg:sp-fw; price caps and primal start from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import LEAVE_BELOW, Adam, Ascent, Best, Steps
-from verifier.bounding.core.base import Bound, Bounder, Objective, Proof, Region, Until, Watch, widest
-from verifier.bounding.core.state import State, cat, halved, tree_map
-from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.cuts.oracle import Oracle
+from verifier.bounding.core.ascent import LEAVE_BELOW, Adam, Ascent, Averaging, Steps
+from verifier.bounding.core.base import Bound, Bounder, Until, Watch, widest
+from verifier.bounding.core.state import State, tree_map
 from verifier.bounding.solvers.active_set import (
     ActiveSet,
     ActiveSetOptions,
@@ -25,14 +22,12 @@ from verifier.bounding.solvers.active_set import (
     AdditionsOptions,
     InitialOptions,
 )
-from verifier.bounding.solvers.certified import Certified
 from verifier.bounding.solvers.lagrangian import Lagrangian
-from verifier.bounding.solvers.multipliers import Explicit, MultiplierProof, masks_of, point_of, proof_of, with_cuts_of
-from verifier.bounding.solvers.parts import in_parts
-from verifier.bounding.solvers.saddle import Caps, Prices, Primal, Saddle, blend, row_geometries
-from verifier.network.network import Network
+from verifier.bounding.solvers.multipliers import MultiplierSolver
+from verifier.bounding.solvers.saddle import Caps, Prices, Primal, Saddle, blend
+from verifier.bounding.solvers.solver import Certified, Task, Variables
 from verifier.registry import AscentOptions, Count, Options, Positive, Step
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.shapes import Bool, Float, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,89 +40,35 @@ class Standing(State):
 
 
 @dataclass(frozen=True, eq=False)
-class SaddleProof(Explicit):
-    """The multipliers of the initial ascent, and the state that Frank-Wolfe has reached, its prices settled.
-
-    Prices are sums of multipliers of forgotten masks: rounding makes them inconsistent with each other.  In float64
-    that is accounted for; prices of another precision than the regions' count for nothing.
-    """
-
-    multipliers: MultiplierProof
-    state: Standing
-
-    def explicit(self) -> MultiplierProof:
-        return self.multipliers
-
-    def as_precise_as(self, region: Region) -> bool:
-        """Whether the prices have the precision of the regions."""
-        return all(prices.g.dtype is region.lower.dtype for prices in self.state.prices)
-
-    def evaluate(self, net: Network, region: Region, objective: Objective) -> Float[Tensor, "D S"]:
-        plain = Lagrangian(Sweep.prepare(net, region, objective.layer), objective)
-        dual = self.multipliers.dual(plain)
-        point = self.multipliers.start(dual)
-        lower = dual.evaluate(point).lower
-        if not self.as_precise_as(region):
-            return lower
-        return torch.maximum(lower, Saddle.without_cuts(dual, point).answer(self.state.prices, 0).lower)
-
-    def joined(self, parts: Sequence[SaddleProof]) -> SaddleProof:
-        return self._together(parts, dim=1)
-
-    def cat(self, parts: Sequence[SaddleProof]) -> SaddleProof:
-        return self._together(parts, dim=0)
-
-    def part(self, start: int, stop: int) -> SaddleProof:
-        state = self.state.part(start, stop)
-        return SaddleProof(self.multipliers.part(start, stop), state)
-
-    def select(self, rows: Int[Tensor, " d"]) -> SaddleProof:
-        return SaddleProof(self.multipliers.select(rows), self.state.select(rows))
-
-    def compact(self) -> SaddleProof:
-        """Prices keep their precision: in half of it they would prove nothing."""
-        caps, primal = tree_map(halved, self.state.caps), self.state.primal.half()
-        return SaddleProof(self.multipliers.compact(), Standing(self.state.prices, caps, primal))
-
-    def _together(self, parts: Sequence[SaddleProof], dim: int) -> SaddleProof:
-        """Raises ValueError if the prices differ in precision: the coarser ones would pass for the finer ones."""
-        if len({prices.g.dtype for part in parts for prices in part.state.prices}) > 1:
-            raise ValueError("prices of different precisions cannot be put together")
-        state = cat([part.state for part in parts], dim)
-        explicit = [part.multipliers for part in parts]
-        together = self.multipliers.joined(explicit) if dim == 1 else self.multipliers.cat(explicit)
-        return SaddleProof(together, state)
-
-
-@dataclass(frozen=True, eq=False)
 class Reached(State):
-    """The best bounds so far, where they are attained, and the prices behind them."""
+    """The best bounds so far, and where they are attained."""
 
     lower: Float[Tensor, "D S"]
     x0: Float[Tensor, "D S n0"]
-    prices: tuple[Prices, ...]
 
 
 class FrankWolfe:
-    """A run under way: the regions that are still in it (`rows`), and the best prices of all."""
+    """A run under way: the regions that are still in it (`rows`), and the best bounds of all."""
 
-    def __init__(self, saddle: Saddle, state: Standing, until: Until, watch: Watch | None = None) -> None:
-        self.saddle, self.state, self.until, self.watch = saddle, state, until, watch
+    def __init__(self, saddle: Saddle, standing: Standing, until: Until, watch: Watch | None = None) -> None:
+        self.saddle = saddle
+        self.standing = standing
+        self.until = until
+        self.watch = watch
         self.blends = 0
-        self.now = saddle.answer(state.prices, 0)
+        self.now = saddle.answer(standing.prices, 0)
         self.rows = torch.arange(saddle.sweep.region.count, device=self.now.lower.device)
-        self._best = self._all_best = Reached(self.now.lower, self.now.vertex.x0, state.prices)
-        self._all_states = state
+        self._best = self._all = Reached(self.now.lower, self.now.vertex.x0)
 
     def step(self, weight: float) -> None:
         """Either side moves towards its best answer to where the other one was."""
-        reply = self.saddle.reply(self.state.primal, self.state.caps, with_cuts=True)
-        primal = blend(self.state.primal, self.now.vertex, weight)
-        self.state = replace(self.state, prices=blend(self.state.prices, reply, weight), primal=primal)
+        reply = self.saddle.reply(self.standing.primal, self.standing.caps, with_cuts=True)
+        primal = blend(self.standing.primal, self.now.vertex, weight)
+        prices = blend(self.standing.prices, reply, weight)
+        self.standing = replace(self.standing, prices=prices, primal=primal)
         self.blends += 1
-        self.now = self.saddle.answer(self.state.prices, self.blends)
-        reached = Reached(self.now.lower, self.now.vertex.x0, self.state.prices)
-        self._best = better_of(reached, self._best, reached.lower > self._best.lower)
+        self.now = self.saddle.answer(prices, self.blends)
+        self._best = better_of(Reached(self.now.lower, self.now.vertex.x0), self._best)
         if self.watch is not None:
             self.watch(self._best.lower)
 
@@ -140,35 +81,27 @@ class FrankWolfe:
         open_rows = torch.nonzero((self._best.lower <= self.until.threshold).any(dim=1)).flatten()
         if len(open_rows) > LEAVE_BELOW * len(self.rows):
             return False
-        self._write_back()
-        self.rows, self.saddle = self.rows[open_rows], self.saddle.select(open_rows)
-        self.state, self.now, self._best = tree_map(lambda t: t[open_rows], (self.state, self.now, self._best))
+        self._all = self.result()
+        self.rows = self.rows[open_rows]
+        self.saddle = self.saddle.select(open_rows)
+        self.standing = self.standing.select(open_rows)
+        self.now = self.now.select(open_rows)
+        self._best = self._best.select(open_rows)
         return len(open_rows) == 0
 
-    def _write_back(self) -> None:
-        if len(self.rows) == len(self._all_best.lower):
-            self._all_best, self._all_states = self._best, self.state
-        else:
-            mine, whole = (self._best, self.state), (self._all_best, self._all_states)
-            self._all_best, self._all_states = tree_map(lambda a, b: a.index_copy(0, self.rows, b), whole, mine)
-
-    def result(self) -> tuple[Reached, Standing]:
-        """The best of all regions, also of those that have left, and the state with the best prices."""
-        self._write_back()
-        return self._all_best, replace(self._all_states, prices=self._all_best.prices)
+    def result(self) -> Reached:
+        """The best of all regions, also of those that have left."""
+        if len(self.rows) == len(self._all.lower):
+            return self._best
+        return tree_map(lambda whole, mine: whole.index_copy(0, self.rows, mine), self._all, self._best)
 
 
-def better_of(first: Reached, second: Reached, use_first: Bool[Tensor, "D S"]) -> Reached:
-    """The first where `use_first` says so, else the second."""
-
-    def pick(a: Tensor, b: Tensor) -> Tensor:
-        return torch.where(use_first.reshape(*use_first.shape, *[1] * (a.dim() - 2)), a, b)
-
-    return tree_map(pick, first, second)
-
-
-def _no_ascent() -> Ascent:
-    return Ascent(0, Steps(1e-3, 1e-6, linear=True))
+def better_of(first: Reached, second: Reached) -> Reached:
+    """The higher bounds."""
+    use_first: Bool[Tensor, "D S"] = first.lower > second.lower
+    return tree_map(
+        lambda a, b: torch.where(use_first if a.dim() == 2 else use_first.unsqueeze(-1), a, b), first, second
+    )
 
 
 class PrimalStartOptions(AscentOptions, frozen=True):
@@ -198,18 +131,20 @@ class AsSpOptions(Options, frozen=True):
 
 
 @dataclass(frozen=True)
-class SaddlePoint(Bounder):
+class SaddlePoint(MultiplierSolver):
     """Frank-Wolfe with step 1 / (t + offset), after an ascent on Big-M (or Active Set) multipliers.
 
-    A child that starts from its parent's state needs neither that ascent (`resume` takes its place) nor a primal start.
+    A child that starts from its parent's multipliers does not need that ascent.  They are all that is left afterwards:
+    the prices are sums of multipliers of forgotten masks, so that the state alone does not prove the bound.
     """
 
     iterations: int = 1000
     offset: int = 10
-    initial: ActiveSet = field(default_factory=lambda: ActiveSet(additions=Additions(most=0), ascent=_no_ascent()))
+    initial: ActiveSet = field(
+        default_factory=lambda: ActiveSet(Ascent(0, Steps(1e-3, 1e-6, linear=True)), additions=Additions(most=0))
+    )
     primal_start: Ascent = field(default_factory=lambda: Ascent(100, Steps(1e-2, 1e-5, linear=True)))
     check_every: int = 10
-    resume: Ascent = field(default_factory=_no_ascent)
 
     @classmethod
     def of(cls, options: SaddlePointOptions | AsSpOptions) -> SaddlePoint:
@@ -222,54 +157,41 @@ class SaddlePoint(Bounder):
     def watched(self, watch: Watch) -> SaddlePoint:
         return replace(self, watch=watch, initial=self.initial.watched(watch))
 
-    def bound(
-        self, net: Network, region: Region, objective: Objective, until: Until, warm: Proof | None = None
-    ) -> Bound:
-        sweep = Sweep.prepare(net, region, objective.layer)
-        rows, oracle = row_geometries(sweep), self.initial.oracle(sweep)
-        passes = max((2 * geometry.pass_bytes for geometry in rows if geometry is not None), default=0)
-        each = 20 * widest(net, objective.layer) * region.lower.element_size() + passes
-        each += self.initial.bytes_each(sweep, oracle, masks_of(warm))
-        found = []
-        for bounder, part, state in in_parts(self, region, objective, each, warm):
-            dual, begin = bounder._explicit(Lagrangian(sweep, part), oracle, until, state)
-            saddle = Saddle.of(dual, begin.point, rows)
-            found.append(bounder._run(saddle, begin, until, state))
-        return Bound.joined(found)
+    def init(self, task: Task, parent: Variables | None = None) -> Variables:
+        return self.initial.init(task, parent)
 
-    def _run(self, saddle: Saddle, begin: Best, until: Until, warm: Proof | None) -> Bound:
-        """Frank-Wolfe from the multipliers that an ascent has found, or from the parent's state."""
-        run, made = FrankWolfe(saddle, self._start(saddle, begin, until, warm), until, self.watch), 0
+    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
+        first = self.initial.begin(task, until)
+        assert isinstance(first.state, Variables)
+        found = self.solve(task, first.state, until)
+        return replace(found, iterations=first.iterations + found.iterations)
+
+    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
+        """Frank-Wolfe from the prices of given multipliers."""
+        dual = state.dual(task)
+        assert isinstance(dual, Lagrangian)
+        point = state.start(task, dual)
+        saddle = Saddle.of(dual, point, task.geometries.rows())
+        run = FrankWolfe(saddle, self._standing(saddle, point, until), until, self.watch)
+        made = 0
         for t in range(self.iterations):
             if t % self.check_every == 0 and run.finished():
                 break
             run.step(1.0 / (t + self.offset))
             made = t + 1
-        best, state = run.result()
-        state = replace(state, prices=saddle.settled(state.prices, run.blends))
-        proof = SaddleProof(proof_of(saddle.dual, begin.point), state)
-        return Bound(torch.maximum(best.lower, begin.lower), best.x0, proof, begin.iterations + made)
+        best = run.result()
+        return Bound(torch.maximum(best.lower, dual.evaluate(point).lower), best.x0, state, made)
 
-    def _explicit(self, plain: Lagrangian, oracle: Oracle, until: Until, warm: Proof | None) -> tuple[Lagrangian, Best]:
-        """Multipliers one by one, with the few masks that they know."""
-        if warm is None:
-            return self.initial.climb(plain, oracle, until)
-        dual = with_cuts_of(warm, plain)
-        return dual, self.resume.run(dual, point_of(warm, dual), until, watch=self.watch)
+    def bytes_each(self, task: Task) -> int:
+        passes = max((2 * rows.pass_bytes for rows in task.geometries.rows() if rows is not None), default=0)
+        size = task.sweep.region.lower.element_size()
+        return 20 * widest(task.sweep.net, task.sweep.layer) * size + passes + self.initial.bytes_each(task)
 
-    def _start(self, saddle: Saddle, begin: Best, until: Until, warm: Proof | None) -> Standing:
-        """The state that the multipliers give or, where its bound is better, the parent's."""
-        prices = saddle.start(begin.point)
-        now, caps = saddle.answer(prices, 0), tuple(Caps.of(p) for p in prices)
-        if not isinstance(warm, SaddleProof) or not warm.as_precise_as(saddle.sweep.region):
-            return Standing(prices, caps, self._descend(saddle, now.vertex, caps, until))
-        old, like = warm.state, now.lower.dtype
-        before = saddle.answer(old.prices, 0)
-        fresh, known = Reached(now.lower, now.vertex.x0, prices), Reached(before.lower, before.vertex.x0, old.prices)
-        chosen = better_of(known, fresh, known.lower > fresh.lower)
-        caps = tree_map(lambda a, b: torch.maximum(a, b.to(like)), caps, old.caps)
-        primal = tree_map(lambda p, low, high: p.to(like).clamp(low, high), old.primal, *_boxes(saddle, now.vertex))
-        return Standing(chosen.prices, caps, primal)
+    def _standing(self, saddle: Saddle, point: Float[Tensor, "D S V"], until: Until) -> Standing:
+        """The prices of the multipliers, caps for them, and a primal start."""
+        prices = saddle.start(point)
+        caps = tuple(Caps.of(p) for p in prices)
+        return Standing(prices, caps, self._descend(saddle, saddle.answer(prices, 0).vertex, caps, until))
 
     def _descend(self, saddle: Saddle, start: Primal, caps: tuple[Caps, ...], until: Until) -> Primal:
         """Subgradient descent on the primal view, cuts left out ([SCB] sec:sp-fw-primalinit)."""

@@ -10,7 +10,8 @@ from verifier.bounding.core.base import Region
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.sweep import Choice, Kinks, Plane, Sweep, Trace
 from verifier.bounding.relaxation.zonotope import AffineForm, Zonotopes, propagate
-from verifier.bounding.solvers.conjunction import Conjunction, ConjunctionDual
+from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.branching.input_split import BoxView, InputSplit
 from verifier.network.network import Network
 from verifier.search.boxes.boxes import BoxDomains
@@ -63,7 +64,7 @@ class Pairs:
         region = self.region(dtype)
         kinks = tuple(Kinks.of(region, k) for k in range(1, len(self.net.layers)))
         sweep = Sweep(self.net, region, len(self.net.layers), kinks, None)  # whatever it finds is evaluated again
-        return climb(ConjunctionDual.of(sweep, rows), weights.unsqueeze(1), effort.slopes)
+        return climb(of_rows(sweep, rows), weights.unsqueeze(1), effort.slopes)
 
     def best(self, planes: Plane) -> Float[Tensor, " P"]:
         """The bound of each pair: that of the combination or of a single row; padding does not count."""

@@ -14,7 +14,7 @@ import torch
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
-from verifier.bounding.solvers.conjunction import ConjunctionDual
+from verifier.bounding.solvers.face_dual import ConjunctionDual
 from verifier.shapes import Float, Tensor
 
 STEPS = Steps(0.25, 0.05)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.bounding.solvers.conjunction import Conjunction
+from verifier.bounding.rows import Conjunction
 from verifier.property.problem import Problem
 from verifier.shapes import Bool, Float, Int, Tensor
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from verifier.bounding.relaxation.zonotope import AffineForm
-from verifier.bounding.solvers.conjunction import Conjunction, onto_simplex
+from verifier.bounding.rows import Conjunction, onto_simplex
 from verifier.shapes import Float, Int, Tensor
 
 

@@ -15,10 +15,9 @@ from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.closing import closes
 from verifier.bounding.lp.program import Floats, Program, Rows
 from verifier.bounding.lp.solver import Solution, Solver
-from verifier.bounding.solvers.conjunction import ConjunctionDual
-from verifier.search.propagated_tier import PropagatedEvidence
+from verifier.bounding.solvers.alpha_crown import AlphaCrown, Slopes
 from verifier.search.signs.root import Batch
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,17 +26,12 @@ class Leaf:
 
     lower: float
     x0: Tensor | None
-    point: Float[Tensor, "1 1 V"] | None  # the variables that give the bound; None if the program gave none
+    proof: Slopes | None  # the variables that give the bound; None if the program gave none
 
     @property
     def closed(self) -> bool:
         """Whether the leaf holds no counterexample."""
-        return self.point is not None and bool(closes(torch.tensor(self.lower, dtype=torch.float64)))
-
-    def evidence(self) -> PropagatedEvidence:
-        """What closes the leaf.  Require: it is closed."""
-        assert self.point is not None
-        return PropagatedEvidence(self.point, None)
+        return self.proof is not None and bool(closes(torch.tensor(self.lower, dtype=torch.float64)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +59,9 @@ def solve_leaf(leaf: Batch, until: Until) -> Leaf:
     cost = np.zeros(program.width)
     cost[-1] = 1.0
     found = Solver(program).solve(cost, until)
-    lower, point = _certify(leaf, found, sides)
+    lower, proof = _certify(leaf, found, sides)
     x0 = None if found.point is None else torch.from_numpy(found.point[:-1])
-    return Leaf(lower, x0, point)
+    return Leaf(lower, x0, proof)
 
 
 def _affine_pieces(leaf: Batch, region: Region) -> tuple[_Affine, _Affine]:
@@ -112,27 +106,26 @@ def _program(leaf: Batch, region: Region, hidden: _Affine, rows: _Affine) -> tup
     return Program(np.append(low, -reach), np.append(high, reach), collected), sides
 
 
-def _certify(leaf: Batch, found: Solution, sides: Floats) -> tuple[float, Tensor | None]:
+def _certify(leaf: Batch, found: Solution, sides: Floats) -> tuple[float, Slopes | None]:
     """The rigorous bound that the program's multipliers prove, and the variables of the dual function that give it."""
     if found.multipliers is None:
         return -float("inf"), None
     y = np.maximum(found.multipliers, 0.0)
-    root = leaf.root
-    dual = ConjunctionDual.of(leaf.sweep(torch.float64), leaf.rows(torch.float64))
-    point = dual.start()
+    root, task = leaf.root, leaf.task(torch.float64)
     fixed = torch.nonzero(leaf.signs[0]).flatten()
     splits = torch.from_numpy(y[: len(sides)]).to(root.device)
-    weights = torch.from_numpy(y[len(sides) :]).to(root.device)
-    total = float(weights.sum())
+    multipliers = torch.from_numpy(y[len(sides) :]).to(root.device)
+    weights = leaf.rows(torch.float64).even()
+    total = float(multipliers.sum())
     if total > 0:
-        kept = dual.rows.present[0]
-        point[0, 0, dual.plain :][kept] = weights / total
+        weights[0, 0, root.rows.present[leaf.clause[0]]] = multipliers / total
         splits = splits / total
-    best = -float("inf")
+    point = AlphaCrown().blank(weights[..., :0]).faces(task).start()
+    proof, best = Slopes(point, weights=weights), -float("inf")
     # The bound of an infeasible program grows with the length of its ray; rounding errors do so too.
     for scale in (1.0,) if total > 0 and np.isfinite(found.lower) else (1e3, 1.0, 1e6, 1e9):
-        point[0, 0, root.kinks : dual.plain].index_copy_(0, fixed, scale * splits)
-        best = max(best, float(dual.evaluate(point).lower))
+        point[0, 0, root.kinks :].index_copy_(0, fixed, scale * splits)
+        best = max(best, float(proof.lower(task)))
         if bool(closes(torch.tensor(best, dtype=torch.float64))):
             break
-    return best, point
+    return best, proof

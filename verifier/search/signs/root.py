@@ -11,7 +11,8 @@ from verifier.bounding.core.base import Region, widest
 from verifier.bounding.core.rounding import layer_slack
 from verifier.bounding.core.state import State, cat
 from verifier.bounding.core.sweep import Kinks, Sweep
-from verifier.bounding.solvers.conjunction import Conjunction
+from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.solver import Task
 from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.search.signs.implied import implied_signs
@@ -162,6 +163,10 @@ class Batch(State):
             return Sweep.prepare(self.root.single, self.region(dtype), self.root.layer)
         slacks = tuple(slack[self.root.box[self.clause]] for slack in self.root.slacks)
         return Sweep.prepare(self.root.net, self.region(), self.root.layer, slacks)
+
+    def task(self, dtype: torch.dtype = torch.float32) -> Task:
+        """What is to be bounded: the best combination of the rows of each domain's clause."""
+        return Task.of_rows(self.sweep(dtype), self.rows(dtype))
 
     def rows(self, dtype: torch.dtype = torch.float32) -> Conjunction:
         """The rows of each domain's clause."""

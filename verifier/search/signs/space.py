@@ -1,6 +1,6 @@
 """Splitting by the signs of ReLUs.
 
-A domain is closed only by `certify`, on the float64 evaluation of its evidence with all rounding errors subtracted,
+A domain is closed only by `certify`, on the float64 evaluation of its variables with all rounding errors subtracted,
 by rigorous bounds that cross, or by an exact leaf.  Whatever is not a number counts as open.
 """
 
@@ -15,6 +15,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes, crossed
+from verifier.bounding.solvers.solver import Proof
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.clock import Stopwatch
@@ -41,7 +42,7 @@ from verifier.search.signs.split import split
 from verifier.search.signs.tighten import Never, Tightening
 from verifier.search.space import Leaves, Remaining, Space
 from verifier.search.stratify import smoothed
-from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed, Evidence
+from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 HALF_MOST = 60000.0
@@ -179,7 +180,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         for found in bounded.found:
             with self.bounding:
                 proved = self._proved(brood, found, ~empty)
-            self._close(brood, proved & ~closed, By.BOUND, found.evidence)
+            self._close(brood, proved & ~closed, By.BOUND, found.proof)
             closed = closed | proved
         ambiguous = (batch.signs == 0) & (low < 0) & (high > 0)
         return RemainingBrood(brood.number, first.iterations, brood, first, lower, closed, ambiguous)
@@ -212,7 +213,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         leaf = solve_leaf(single, self.until)
         self.journal.hear(Solved(number, self.schedule.name(left.brood.tier)))
         if leaf.closed:
-            self.journal.hear(Closed(left.number[row : row + 1], By.LEAF, lambda: (single, leaf.evidence())))
+            self.journal.hear(Closed(left.number[row : row + 1], By.LEAF, lambda: (single, leaf.proof)))
             return decided
         if leaf.x0 is not None:
             witness = self.offer(leaf.x0.unsqueeze(0), self.root.numbers[single.clause].cpu())
@@ -298,7 +299,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         parts = []
         for tier in domains.tier.unique().tolist():
             some = domains.select(domains.tier == tier)
-            variables = self.schedule.transplanted(tier, some.variables.float(), before.schedule, kept)
+            variables = self.schedule.adopt(tier, some.variables.float(), before.schedule, kept)
             if variables is None:
                 return None
             bounds = [side[:, places] for side in some.bounds.chunk(2, dim=1)] if some.bounds.shape[1] else []
@@ -348,14 +349,14 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         # What overflowed in float32 need not do so in float64.
         candidates = torch.nonzero(among & ~(found.lower <= 0)).flatten()
         for rows in candidates.split(CLOSE_TOGETHER) if len(candidates) else ():
-            proved = found.evidence.select(rows).lower(brood.batch.select(rows))
+            proved = found.proof.select(rows).lower(brood.batch.select(rows).task(torch.float64))[:, 0]
             closed[rows] = closes(proved)
             excess = torch.where(closed[rows], 0.0, found.lower[rows] - proved).nan_to_num(0.0, 0.0, 0.0)
             self.margin = max(self.margin, 2 * float(excess.max()))
         return closed
 
-    def _close(self, brood: Brood, rows: Bool[Tensor, " D"], by: By, evidence: Evidence) -> None:
-        self.journal.hear(Closed(brood.number[rows], by, lambda: (brood.batch.select(rows), evidence.select(rows))))
+    def _close(self, brood: Brood, rows: Bool[Tensor, " D"], by: By, proof: Proof) -> None:
+        self.journal.hear(Closed(brood.number[rows], by, lambda: (brood.batch.select(rows), proof.select(rows))))
 
     def _scores(self, left: RemainingBrood, batch: Batch, rows: Int[Tensor, " d"]) -> Float[Tensor, "d A"]:
         """What splitting each kink of these rows promises, relative to the best; -1 for what may not be split."""

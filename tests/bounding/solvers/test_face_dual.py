@@ -17,7 +17,9 @@ from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.hidden import RootBounds
-from verifier.bounding.solvers.conjunction import Conjunction, ConjunctionDual, onto_simplex
+from verifier.bounding.rows import Conjunction, onto_simplex
+from verifier.bounding.solvers.alpha_crown import of_rows
+from verifier.bounding.solvers.face_dual import ConjunctionDual
 from verifier.network.network import Network
 from verifier.search.signs.root import Batch, Root
 
@@ -60,7 +62,7 @@ def test_supergradients_equal_finite_differences(family: str, split: bool, seed:
     """In all variables at once, and in the weights alone; these move within the plane of the simplex."""
     net = networks.FAMILIES[family](seed)
     region, rows = regions(net, seed, 3, split), random_rows(net, seed, 3, [3, 1, 2], mixed)
-    dual = ConjunctionDual.of(Sweep.prepare(net, region, len(net.layers)), rows)
+    dual = of_rows(Sweep.prepare(net, region, len(net.layers)), rows)
     generator = torch.Generator().manual_seed(seed)
     point = 0.1 + 0.8 * torch.rand(dual.start().shape, generator=generator, dtype=torch.float64)
     inside = rows.present.unsqueeze(1).double()
@@ -136,7 +138,7 @@ def bound(case: Case, margin: float = 0.0) -> tuple[Root, torch.Tensor]:
 def dual_of(root: Root) -> ConjunctionDual:
     """The dual of every clause on its whole box."""
     batch = Batch.whole(root)
-    return ConjunctionDual.of(batch.sweep(torch.float64), batch.rows(torch.float64))
+    return of_rows(batch.sweep(torch.float64), batch.rows(torch.float64))
 
 
 @pytest.mark.parametrize("family", ["dense", "residual"])
@@ -192,7 +194,7 @@ def test_rows_that_can_hold_alone_but_not_together() -> None:
 def test_a_batch_equals_its_members(family: str) -> None:
     net = networks.FAMILIES[family](5)
     region, rows = regions(net, 5, 4, split=True), random_rows(net, 5, 4, [3, 1, 2, 2], mixed=True)
-    whole = ConjunctionDual.of(Sweep.prepare(net, region, len(net.layers)), rows)
+    whole = of_rows(Sweep.prepare(net, region, len(net.layers)), rows)
     together = Ascent(15, Steps(0.2, 0.05)).run(whole, whole.start(), Until())
     for k in range(4):
         member = whole.select(torch.tensor([k]))
@@ -242,7 +244,7 @@ def test_rows_that_cancel_are_paid_for(seed: int) -> None:
     )
     box = rng.normal(size=2) - 1, rng.normal(size=2) + 4
     region = Region(*(torch.from_numpy(side)[None] for side in box))
-    dual = ConjunctionDual.of(Sweep.prepare(net, region, 1), rows)
+    dual = of_rows(Sweep.prepare(net, region, 1), rows)
     lower = float(dual.evaluate(dual.start(weights[None, None])).lower)
     exact = exact_minimum(net, [side.tolist() for side in box], rows, weights)
     assert Fraction(lower) <= exact

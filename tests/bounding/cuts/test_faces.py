@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.bounding.cuts.projection import project, project_direction
+from verifier.bounding.cuts.faces import project, project_direction
 
 
 def normals(entries: int, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,105 @@
+"""The tiers by name: which solver, how long on the whole boxes and in the tree, and how many domains at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.cuts.masks import Threshold
+from verifier.bounding.solvers.active_set import ActiveSet, ActiveSetOptions
+from verifier.bounding.solvers.alpha_crown import AlphaCrown
+from verifier.bounding.solvers.big_m import BigM, BigMOptions
+from verifier.bounding.solvers.propagated import Propagated
+from verifier.bounding.solvers.saddle_point import SaddlePoint, SaddlePointOptions
+from verifier.bounding.solvers.solver import Solver
+from verifier.registry import AscentOptions, Count, Positive, Share, Step
+from verifier.search import TIERS
+from verifier.search.tiers import Tier
+
+SCOUT = Ascent(40, Steps(0.05, 0.02), check_every=5)
+"""On the whole boxes, before each cut."""
+
+
+def slopes(first: Ascent, ascent: Ascent) -> Tier:
+    """alpha-CROWN: slopes, split multipliers and row weights."""
+    return Tier("alpha_crown", AlphaCrown(first), AlphaCrown(ascent), ascent.iterations)
+
+
+def cuts(
+    first: Ascent,
+    ascent: Ascent,
+    thresholds: tuple[Threshold, ...] = (0.5,),
+    scout: Ascent = SCOUT,
+    refresh: int | None = None,
+) -> Tier:
+    """For every threshold also a cut at each kink; its masks are found on the whole boxes and inherited."""
+    name = "propagated" if len(thresholds) == 1 else f"propagated_{len(thresholds)}"
+    on_boxes = Propagated.one_by_one(scout, first, thresholds)
+    return Tier(name, on_boxes, replace(on_boxes, ascent=ascent), ascent.iterations, refresh=refresh)
+
+
+def multipliers(name: str, solver: Solver, iterations: int, together: int = 64) -> Tier:
+    """A dual solver of the paper.  The weights of a clause's rows are those that alpha-CROWN finds on the whole box."""
+    return Tier(name, solver, solver, iterations, together)
+
+
+class SlopeTierOptions(AscentOptions, frozen=True):
+    """alpha-CROWN in the tree: slopes, split multipliers and row weights go from parent to child."""
+
+    iterations: Positive = 10
+    first_step: Step = 0.1
+    last_step: Step = 0.02
+    root: AscentOptions = AscentOptions()  # on the whole box
+
+
+class CutTierOptions(SlopeTierOptions, frozen=True):
+    """Propagated Anderson cuts in the tree, one per threshold; masks are found at the root and inherited."""
+
+    root: AscentOptions = AscentOptions(first_step=0.1, last_step=0.005)
+    scout: AscentOptions = AscentOptions(40, 0.05, 0.02)  # without cuts; its forward points are where masks are found
+    thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
+    # In domains whose depth is a multiple of it, a new mask takes the place of the least used one; null: never.
+    refresh: Positive | None = None
+
+
+class BigMTierOptions(BigMOptions, frozen=True):
+    """Big-M in the tree, with the paper's values for complete verification."""
+
+    iterations: Count = 180
+
+
+class ActiveSetTierOptions(ActiveSetOptions, frozen=True):
+    """Active Set in the tree; masks are found anew in every domain, Big-M multipliers are inherited."""
+
+    iterations: Count = 100
+
+
+@TIERS.register("alpha_crown", SlopeTierOptions)
+def slope_tier(options: SlopeTierOptions) -> Tier:
+    return slopes(_short(options.root), _short(options))
+
+
+@TIERS.register("propagated", CutTierOptions)
+def cut_tier(options: CutTierOptions) -> Tier:
+    first, then, scout = _short(options.root), _short(options), _short(options.scout)
+    return cuts(first, then, options.thresholds, scout, options.refresh) if options.thresholds else slopes(first, then)
+
+
+@TIERS.register("big_m", BigMTierOptions)
+def big_m_tier(options: BigMTierOptions) -> Tier:
+    return multipliers("big_m", BigM.of(options), options.iterations, together=256)
+
+
+@TIERS.register("active_set", ActiveSetTierOptions)
+def active_set_tier(options: ActiveSetTierOptions) -> Tier:
+    return multipliers("active_set", ActiveSet.of(options), options.iterations)
+
+
+@TIERS.register("saddle_point", SaddlePointOptions)
+def saddle_point_tier(options: SaddlePointOptions) -> Tier:
+    return multipliers("saddle_point", SaddlePoint.of(options), options.iterations)
+
+
+def _short(options: AscentOptions) -> Ascent:
+    """An ascent that looks often at who is done."""
+    return Ascent.of(options, check_every=5)
