@@ -19,7 +19,7 @@ from verifier.clock import Clock
 from verifier.config import load_config
 from verifier.loading import GivenArrays
 from verifier.machine import Machine
-from verifier.pipeline import Pipeline, Task, decide, load_problem
+from verifier.pipeline import Pipeline, Request, decide, load_problem
 from verifier.processes import Send, cores, forkable
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
@@ -184,18 +184,18 @@ def status_of() -> Status:
     return Status(Setting(None, None, None, load_config("auto").resolved(), 0), Clock.begin(PATIENCE))
 
 
-def task_of(module: nn.Module, unsafe: list[Any], threads: int | None = None, trace: str | None = None) -> Task:
+def request_of(module: nn.Module, unsafe: list[Any], threads: int | None = None, trace: str | None = None) -> Request:
     given = GivenArrays(module, BOX["lower"], BOX["upper"], unsafe)
-    return Task(given, load_config("auto"), Machine(threads=threads), trace=trace)
+    return Request(given, load_config("auto"), Machine(threads=threads), trace=trace)
 
 
 def loaded(module: nn.Module, threads: int | None = None, trace: str | None = None) -> Pipeline:
-    task, status = task_of(module, SAFE, threads, trace), status_of()
-    return Pipeline.of(task, status, *load_problem(task, status), torch.device("cpu"))
+    request, status = request_of(module, SAFE, threads, trace), status_of()
+    return Pipeline.of(request, status, *load_problem(request, status), torch.device("cpu"))
 
 
 def run(module: nn.Module, unsafe: list[Any], **named: Any) -> Result:
-    return decide(task_of(module, unsafe, **named), status_of())
+    return decide(request_of(module, unsafe, **named), status_of())
 
 
 @pytest.mark.parametrize("unsafe", [SAFE, UNSAFE, CLOSE])

@@ -21,7 +21,7 @@ from verifier.config import load_config
 from verifier.errors import InputError
 from verifier.loading import GivenArrays, GivenFiles
 from verifier.machine import Machine
-from verifier.pipeline import Task
+from verifier.pipeline import Request
 from verifier.property.problem import canonicalise
 from verifier.result.lower_bounds import PHASES, LowerBounds, RowBound
 from verifier.result.status import Status
@@ -128,7 +128,7 @@ def test_a_linear_program_closes_nothing(files: Any) -> None:
 
 def survey(files: tuple[str, str], methods: list[str], timeout: float | None = None) -> Survey:
     status = Status(clock=Clock.begin(timeout), phases=PHASES)
-    return Survey.of(Task(GivenFiles(*files), QUICK, Machine(threads=1)), methods, status, curves=True)
+    return Survey.of(Request(GivenFiles(*files), QUICK, Machine(threads=1)), methods, status, curves=True)
 
 
 def test_curves_rise_to_the_bound(files: Any) -> None:
@@ -245,8 +245,8 @@ def test_modules_without_kinks_are_bounded_exactly(method: str) -> None:
 def test_a_property_without_clauses() -> None:
     """As of a file all of whose boxes are empty."""
     config, status = load_config("auto"), Status(phases=PHASES)
-    task = Task(GivenArrays(linear(2.0), [-1.0], [1.0]), config)
-    (nothing,) = Survey.of(task, ["crown"], status).run()
+    request = Request(GivenArrays(linear(2.0), [-1.0], [1.0]), config)
+    (nothing,) = Survey.of(request, ["crown"], status).run()
     assert (nothing.clauses, nothing.worst, nothing.rows, nothing.reason) == (0, None, (), None)
 
 

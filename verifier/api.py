@@ -17,7 +17,7 @@ from verifier.loading import Loaded, Source, given
 from verifier.machine import Machine
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.magnitudes import beyond, spoiled
-from verifier.pipeline import Task, decide
+from verifier.pipeline import Request, decide
 from verifier.precision import full_precision, own_defaults
 from verifier.property.arrays import Numbers, Unsafe
 from verifier.result.lower_bounds import PHASES, LowerBounds
@@ -59,8 +59,8 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     resolved = load_config(config)
     machine = Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
-    task = Task(given(network, prop, (lower, upper), unsafe), resolved, machine, number)
-    return decide(task, task.status())
+    request = Request(given(network, prop, (lower, upper), unsafe), resolved, machine, number)
+    return decide(request, request.status())
 
 
 def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)
@@ -94,8 +94,8 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
         resolved = load_config(resolved, iteration_overrides([method], count))
     machine = Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
-    task = Task(given(network, prop, (lower, upper), unsafe), resolved, machine, number)
-    return Survey.of(task, [method], task.status(PHASES)).run()[0]
+    request = Request(given(network, prop, (lower, upper), unsafe), resolved, machine, number)
+    return Survey.of(request, [method], request.status(PHASES)).run()[0]
 
 
 def bounds(

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Request:
     """What to do: the instance as it was given, with which options, on which part of the machine."""
 
     given: Given
@@ -53,30 +53,30 @@ class Task:
         return Status(setting, self.machine.clock(), phases=phases)
 
 
-def decide(task: Task, status: Status) -> Result:
+def decide(request: Request, status: Status) -> Result:
     """Decides an instance: a quick attack, then bounds at the root, then branch and bound.
 
     Guarantees: what the phases find out is in the status as soon as it is known.
     """
-    with WithinMemory(), task.machine.taken() as device:
-        status.computes_on(device, task.machine.cores)
+    with WithinMemory(), request.machine.taken() as device:
+        status.computes_on(device, request.machine.cores)
         with status.phase("load"), torch_threads(1):
-            problem, model = load_problem(task, status, merged)
+            problem, model = load_problem(request, status, merged)
         if not problem.property.clauses:
             return status.conclude(Verdict.UNSAT)
-        return Pipeline.of(task, status, problem, model, device).decide()
+        return Pipeline.of(request, status, problem, model, device).decide()
     return status.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
 
 
-def attack(task: Task, status: Status) -> Result:
+def attack(request: Request, status: Status) -> Result:
     """Looks for a counterexample only: `sat`, or `unknown`."""
-    with WithinMemory(), task.machine.taken() as device:
-        status.computes_on(device, task.machine.cores)
+    with WithinMemory(), request.machine.taken() as device:
+        status.computes_on(device, request.machine.cores)
         with status.phase("load"), torch_threads(1):
-            problem, model = load_problem(task, status)
+            problem, model = load_problem(request, status)
         witness = None
         if problem.rows:
-            witness = Pipeline.of(task, status, problem, model, device).attack()
+            witness = Pipeline.of(request, status, problem, model, device).attack()
         if witness is not None:
             return status.conclude(Verdict.SAT, counterexample=witness)
         if status.clock.expired():
@@ -92,22 +92,22 @@ class Pipeline:
     Requires: inside of `Machine.taken`; the property has a clause.
     """
 
-    task: Task
+    request: Request
     status: Status
     problem: Problem
     target: Target
 
     @classmethod
-    def of(cls, task: Task, status: Status, problem: Problem, model: Original, device: torch.device) -> Pipeline:
+    def of(cls, request: Request, status: Status, problem: Problem, model: Original, device: torch.device) -> Pipeline:
         """The instance on that device; the status knows of the witnesses in reserve from now on."""
         target = Target.of(problem, model, device)
         status.reserve = target.reserve
-        return cls(task, status, moved(problem, device), target)
+        return cls(request, status, moved(problem, device), target)
 
     @property
     def processes(self) -> int:
         """How many processes may work on the instance."""
-        return self.task.machine.processes(self.problem.lower.device)
+        return self.request.machine.processes(self.problem.lower.device)
 
     def decide(self) -> Result:
         """All phases, until one of them decides."""
@@ -128,9 +128,9 @@ class Pipeline:
     def attack(self) -> Counterexample | None:
         """A quick attack, then a thorough one."""
         with self.status.phase("attack"), torch_threads(1):
-            if not self.task.config.falsify.enabled:
+            if not self.request.config.falsify.enabled:
                 return None
-            return FirstOf((self.falsifier, thorough(self.task.seed))).attack(self.target, self.status.clock)
+            return FirstOf((self.falsifier, thorough(self.request.seed))).attack(self.target, self.status.clock)
 
     def _unproved(self, layer: str) -> Result:
         """What can be said of a network with numbers that no proof can be made with: `sat`, or nothing."""
@@ -146,7 +146,7 @@ class Pipeline:
 
         With a second core the attack runs beside the bounds; whichever decides ends the other one.
         """
-        if not self.task.config.falsify.enabled or self.processes == 1:
+        if not self.request.config.falsify.enabled or self.processes == 1:
             with self.status.phase("attack"), torch_threads(1):
                 witness = self.falsify()
             if witness is not None:
@@ -164,14 +164,14 @@ class Pipeline:
 
     def falsify(self, send: Send | None = None) -> Counterexample | None:
         """The quick attack; a fork that makes it has nothing to send before its answer."""
-        options = self.task.config.falsify
+        options = self.request.config.falsify
         if not options.enabled:
             return None
         return self.falsifier.attack(self.target, self._share(options.seconds))
 
     def refine(self, found: ClauseBounds) -> Counterexample | None:
         """Starts the falsifier at the points where the relaxation is worst."""
-        options = self.task.config.falsify
+        options = self.request.config.falsify
         if not options.enabled or not found.points or self.status.clock.expired():
             return None
         clauses = torch.tensor(list(found.points), device=self.target.device)
@@ -180,14 +180,14 @@ class Pipeline:
 
     @property
     def falsifier(self) -> Falsifier:
-        return self.task.config.falsify.attack(self.task.seed)
+        return self.request.config.falsify.attack(self.request.seed)
 
     def _share(self, seconds: float) -> Clock:
         return self.status.clock.within(seconds)
 
     def bound(self, needless: Callable[[], bool] | None = None) -> ClauseBounds:
         """Bounds of all clauses at the root; what is not begun when they are `needless` is left out."""
-        options = self.task.config.bounding
+        options = self.request.config.bounding
         self.status.tier = "linear"
         bounder = ClauseBounder(options.hidden(), options.batch)
         until = Until(self.status.clock, needless=needless)
@@ -201,13 +201,13 @@ class Pipeline:
 
     def search(self, found: ClauseBounds) -> Outcome:
         """Branch and bound over the clauses that the root bounds left open."""
-        options = self.task.config.search
-        with tracing(self.task.trace) as journal:
+        options = self.request.config.search
+        with tracing(self.request.trace) as journal:
             whole = ProblemSearch(
                 options.policy(),
                 options.limits(),
-                self.task.config.bounding.hidden(),
-                self.falsifier if self.task.config.falsify.enabled else None,
+                self.request.config.bounding.hidden(),
+                self.falsifier if self.request.config.falsify.enabled else None,
                 options.sharpening(),
                 Splitting(options.splitting),
                 journal=journal,
@@ -241,10 +241,10 @@ class Pipeline:
 
 
 def load_problem(
-    task: Task, status: Status, rewrite: Callable[[Network], Network] = lambda net: net
+    request: Request, status: Status, rewrite: Callable[[Network], Network] = lambda net: net
 ) -> tuple[Problem, Original]:
     """The instance, checked: counts fit, and the lowered and rewritten network computes what the original one does."""
-    loaded = task.given.load()
+    loaded = request.given.load()
     model, prop = loaded.model, loaded.property
     status.network_sha256, status.property_sha256 = model.sha256, loaded.property_sha256
     for warning in prop.warnings:
@@ -254,7 +254,7 @@ def load_problem(
     network = rewrite(given)
     problem = replace(canonicalise(network, prop), merged=given.relus - network.relus)
     if len(prop.boxes):
-        check_against(model, network, boxes, task.seed)
+        check_against(model, network, boxes, request.seed)
     return problem, model
 
 

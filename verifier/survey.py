@@ -13,7 +13,7 @@ import torch
 from verifier.bounding.clauses import RowsOfBoxes, boxes_together
 from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, widest
 from verifier.machine import WithinMemory
-from verifier.pipeline import Task, load_problem, moved
+from verifier.pipeline import Request, load_problem, moved
 from verifier.property.problem import Problem
 from verifier.result.lower_bounds import LowerBounds, RowBound
 from verifier.result.status import Status
@@ -28,27 +28,27 @@ VECTORS = 64
 class Survey:
     """What is known so far, method by method; results can be drawn up at any time, also from another thread."""
 
-    task: Task
+    request: Request
     status: Status
     tracks: tuple[Track, ...]
     curves: bool = False  # whether to note how the bounds grow
     clauses: tuple[int, ...] = ()  # the number of rows of each, once the instance is loaded
 
     @classmethod
-    def of(cls, task: Task, methods: Sequence[str], status: Status, curves: bool = False) -> Survey:
+    def of(cls, request: Request, methods: Sequence[str], status: Status, curves: bool = False) -> Survey:
         """Nothing known yet.  Raises InputError for an unknown method."""
-        tracks = [Track(name, task.config.bounding.bounder(name)) for name in methods]
-        return cls(task, status, tuple(tracks), curves)
+        tracks = [Track(name, request.config.bounding.bounder(name)) for name in methods]
+        return cls(request, status, tuple(tracks), curves)
 
     def run(self) -> tuple[LowerBounds, ...]:
         """Bounds all rows by every method.
 
         Guarantees: what is found can be drawn up as soon as it is known; valid bounds also when the time runs out.
         """
-        with WithinMemory(), self.task.machine.taken() as device:
-            self.status.computes_on(device, self.task.machine.cores)
+        with WithinMemory(), self.request.machine.taken() as device:
+            self.status.computes_on(device, self.request.machine.cores)
             with self.status.phase("load"):
-                problem = moved(load_problem(self.task, self.status)[0], device)
+                problem = moved(load_problem(self.request, self.status)[0], device)
             self._begin(problem)
             if problem.rows:
                 self._bound(problem, Until(self.status.clock))
@@ -67,7 +67,7 @@ class Survey:
 
     def _bound(self, problem: Problem, until: Until) -> None:
         """Batches of boxes, and for each batch all methods: they share the bounds of the hidden neurons."""
-        options = self.task.config.bounding
+        options = self.request.config.bounding
         intermediate = options.hidden()
         boxes = torch.arange(len(problem.lower), device=problem.lower.device)
         for some in boxes.split(boxes_together(problem.network, options.batch)):

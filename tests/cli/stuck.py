@@ -9,14 +9,14 @@ STUCK = """
 import ctypes, sys, time, types
 from verifier.__main__ import main
 libc = ctypes.CDLL(None)
-def stuck(task, status):
+def stuck(request, status):
     with status.phase("root"):
         status.lower_bound = -2.5
         print("stuck", file=sys.stderr, flush=True)
         while True:
             libc.usleep(60_000_000)  # no Python instruction is reached in here
 fake, loading = types.ModuleType("verifier.pipeline"), types.ModuleType("verifier.loading")
-fake.decide, fake.Task = stuck, lambda *a: None
+fake.decide, fake.Request = stuck, lambda *a: None
 loading.GivenFiles = lambda *a: None
 sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
 sys.modules["verifier.loading"] = loading

@@ -201,7 +201,7 @@ class Survey:
 fake, pipeline = types.ModuleType("verifier.survey"), types.ModuleType("verifier.pipeline")
 loading = types.ModuleType("verifier.loading")
 fake.Survey = Survey
-pipeline.Task = loading.GivenFiles = lambda *a: None
+pipeline.Request = loading.GivenFiles = lambda *a: None
 sys.modules |= {"verifier.survey": fake, "verifier.pipeline": pipeline, "verifier.loading": loading}
 main()
 """

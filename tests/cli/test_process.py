@@ -67,7 +67,7 @@ def test_a_signal_ends_with_what_is_known(tiny: Any, tmp_path: Path, script: str
 FOUND = """
 import sys, time, types
 from verifier.__main__ import main
-def decide(task, status):
+def decide(request, status):
     import numpy as np
     from verifier.result import counterexample
     from verifier.result.verdict import Verdict
@@ -76,7 +76,7 @@ def decide(task, status):
     witness = counterexample.Counterexample(x, y, 0, sharp=True, token=counterexample._REPLAYED)
     return status.conclude(Verdict.SAT, counterexample=witness)
 fake, loading = types.ModuleType("verifier.pipeline"), types.ModuleType("verifier.loading")
-fake.decide, fake.Task = decide, lambda *a: None
+fake.decide, fake.Request = decide, lambda *a: None
 loading.GivenFiles = lambda *a: None
 sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
 sys.modules["verifier.loading"] = loading

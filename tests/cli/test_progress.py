@@ -20,13 +20,13 @@ SLOW = """
 import sys, time, types
 from verifier.__main__ import main
 from verifier.result.verdict import Reason, Verdict
-def slow(task, status):
+def slow(request, status):
     with status.phase("root"):
         status.lower_bound = -2.5
         time.sleep(1.5)
     return status.conclude(Verdict.UNKNOWN, Reason.LIMIT)
 fake, loading = types.ModuleType("verifier.pipeline"), types.ModuleType("verifier.loading")
-fake.decide, fake.Task = slow, lambda *a: None
+fake.decide, fake.Request = slow, lambda *a: None
 loading.GivenFiles = lambda *a: None
 sys.modules["verifier.pipeline"] = sys.modules["verifier"].pipeline = fake
 sys.modules["verifier.loading"] = loading

@@ -11,9 +11,9 @@ from verifier.search.journal import (
     Bounded,
     Closed,
     Event,
+    LeafSolved,
     Listener,
     Moved,
-    Solved,
     Split,
     Stepped,
     Superseded,
@@ -53,7 +53,7 @@ def tree(kept: Kept) -> dict[int, Node]:
     """All domains of searches over signs by their numbers; closed by something else than the program of a leaf."""
     nodes: dict[int, Node] = {}
     lower: dict[int, tuple[float, str]] = {}
-    solved = {event.number for event in kept.of(Solved)}
+    solved = {event.number for event in kept.of(LeafSolved)}
     closed = {number for event in kept.of(Closed) for number in event.number.tolist()} - solved
     for event in kept.of(Bounded):
         lower |= {k: (b, event.tier) for k, b in zip(event.number.tolist(), event.lower.tolist(), strict=True)}
@@ -93,7 +93,7 @@ class Lives(Listener):
                 return "superseded", number.tolist(), by.tolist()
             case Undecided(number=number, reason=reason):
                 return "undecided", number, reason.value
-            case Solved(number=number, tier=tier):
+            case LeafSolved(number=number, tier=tier):
                 return "solved", number, tier
             case Stepped(iterations=iterations):
                 return "stepped", iterations

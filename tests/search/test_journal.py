@@ -37,7 +37,7 @@ from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import Effort
 from verifier.search.boxes.space import InputOptions
 from verifier.search.domains import Outcome, Progress
-from verifier.search.journal import Bounded, By, Closed, Implied, Journal, Merged, Settled, Solved, Split, Stepped
+from verifier.search.journal import Bounded, By, Closed, Implied, Journal, LeafSolved, Merged, Settled, Split, Stepped
 from verifier.search.ladder import Ladder
 from verifier.search.loop import BranchAndBound, Limits, run
 from verifier.search.problem import ProblemSearch, Splitting
@@ -99,7 +99,7 @@ def test_a_listener_changes_nothing(kept: Kept) -> None:
     alone = grow(root_of(hard()), Policy(batch=32, fill=16))
     assert alone.progress.domains == len(tree(kept))
     assert alone.progress.counts.iterations == sum(event.iterations for event in kept.of(Stepped)) > 0
-    assert alone.progress.counts.leaves == len(kept.of(Solved)) > 0
+    assert alone.progress.counts.leaves == len(kept.of(LeafSolved)) > 0
 
 
 def test_nobody_asks_for_evidence_that_nobody_wants(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,15 @@ def test_what_is_open() -> None:
         assert open_clauses(problem, ClauseBounds(torch.tensor(lower, dtype=torch.float64), {}, {})) == expected
 
 
+def test_few_moving_inputs_prefer_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = random_case("dense", 1, (1,)).problem([1e-3])
+    assert ProblemSearch().by_inputs(few)
+    assert ProblemSearch(splitting=Splitting.INPUTS).by_inputs(few)
+    assert not signs().by_inputs(few)
+    monkeypatch.setattr("verifier.search.problem.FEW_INPUTS", 1)
+    assert not ProblemSearch().by_inputs(few)
+
+
 def test_a_witness_in_the_last_box_is_found() -> None:
     outcome = decide(boxed([1e-3, 1e-3, 1e-3, -1e-3]))
     assert outcome.witness is not None

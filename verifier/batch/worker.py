@@ -107,10 +107,10 @@ def _warm_up() -> Solve:
 def _solve(job: Job, status: Status) -> Result:
     from verifier.config import Config
     from verifier.loading import GivenFiles
-    from verifier.pipeline import Task, decide
+    from verifier.pipeline import Request, decide
 
     machine = Machine(job.device, job.threads, job.timeout)
-    return decide(Task(GivenFiles(job.network, job.prop), Config.of(job.config), machine, job.seed), status)
+    return decide(Request(GivenFiles(job.network, job.prop), Config.of(job.config), machine, job.seed), status)
 
 
 def _own_stdout() -> BinaryIO:

@@ -19,8 +19,8 @@ def attack(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) ->
     from verifier.cli.session import Session
 
     with Session(*paths, options) as session:
-        task = session.begin()
+        request = session.begin()
         from verifier import pipeline
 
-        session.answer = pipeline.attack(task, session.status)
+        session.answer = pipeline.attack(request, session.status)
     return session.code

@@ -74,12 +74,12 @@ def robust(net: str, output: str, decide: bool, **options: Any) -> int:
     from verifier.cli.session import Session
 
     with Session(net, output, options) as session:
-        task = session.begin()
+        request = session.begin()
         from verifier import pipeline
 
         with session.status.phase("load"):
             write_property(output, net, **ball)
-        session.answer = pipeline.decide(task, session.status)
+        session.answer = pipeline.decide(request, session.status)
     return session.code
 
 

@@ -20,7 +20,7 @@ from verifier.result.status import Status, versions
 from verifier.result.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
-    from verifier.pipeline import Task
+    from verifier.pipeline import Request
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Session(Delivery[Result]):
         start_logging(options["quiet"], options["verbose"])
         self._sinks.prepare(network, prop)
 
-    def begin(self, trace: str | None = None) -> Task:
+    def begin(self, trace: str | None = None) -> Request:
         """Checks the common options and keeps the time limit from now on; what is to be done."""
         return begin(self, self.status, self._options, trace)
 
@@ -104,7 +104,7 @@ class Session(Delivery[Result]):
         return False
 
 
-def begin(delivery: Delivery[Any], status: Status, options: Mapping[str, Any], trace: str | None = None) -> Task:
+def begin(delivery: Delivery[Any], status: Status, options: Mapping[str, Any], trace: str | None = None) -> Request:
     """Checks the common options of a command; from now on the time limit is kept, and a bar shows what is known.
 
     The status knows the options too, and all that an early answer needs is loaded.
@@ -117,11 +117,11 @@ def begin(delivery: Delivery[Any], status: Status, options: Mapping[str, Any], t
     delivery.around.enter_context(progress(status, common.quiet))
     delivery.watch(common.clock)
     from verifier.loading import GivenFiles
-    from verifier.pipeline import Task
+    from verifier.pipeline import Request
 
     assert network is not None
     assert prop is not None
-    return Task(GivenFiles(network, prop), common.config, common.machine, common.seed, trace)
+    return Request(GivenFiles(network, prop), common.config, common.machine, common.seed, trace)
 
 
 @contextlib.contextmanager

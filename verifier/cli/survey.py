@@ -56,11 +56,11 @@ class Surveyor(Delivery[Found]):
 
     def run(self) -> Found:
         """Bounds all rows."""
-        task = begin(self, self.status, self._common())
+        request = begin(self, self.status, self._common())
         with self.status.phase("load"):
             from verifier.survey import Survey
 
-        self._survey = Survey.of(task, self._methods, self.status, curves=self._plot is not None)
+        self._survey = Survey.of(request, self._methods, self.status, curves=self._plot is not None)
         return self._survey.run()
 
     def _common(self) -> dict[str, Any]:

@@ -23,8 +23,8 @@ def verify(files: tuple[str, ...], networks: tuple[str, ...], trace: str | None,
     from verifier.cli.session import Session
 
     with Session(*paths, options) as session:
-        task = session.begin(trace)
+        request = session.begin(trace)
         from verifier.pipeline import decide
 
-        session.answer = decide(task, session.status)
+        session.answer = decide(request, session.status)
     return session.code

@@ -96,7 +96,7 @@ class Clipped(Event):
 
 
 @dataclass(frozen=True, eq=False)
-class Solved(Event):
+class LeafSolved(Event):
     """The linear program of a leaf was solved; it is no longer counted under its tier."""
 
     number: int
@@ -166,7 +166,7 @@ class Statistician(Listener):
         match event:
             case Bounded(number=number, tier=tier):
                 return Counts({tier: len(number)})
-            case Solved(tier=tier):
+            case LeafSolved(tier=tier):
                 return Counts({tier: -1}, leaves=1)
             case Stepped(iterations=iterations, seconds=seconds):
                 return Counts(batches=1, iterations=iterations, seconds=seconds)

@@ -58,14 +58,18 @@ class Search(ABC):
 
 
 def run(search: Search, until: Until, report: Report = lambda progress: None) -> Outcome:
-    """Steps until the search ends or time is up.  `report` hears how far it is after each of them."""
+    """Steps until the search ends or time is up, at least one.  `report` hears how far it is after each of them.
+
+    The first step is taken however late it is: the bounds of the whole problem may be all that is missing.
+    """
     with closing(search):
-        while search.outcome is None:
-            if until.expired():
-                return Outcome(None, Reason.TIMEOUT, search.progress)
+        while True:
             search.step()
             report(search.progress)
-        return search.outcome
+            if search.outcome is not None:
+                return search.outcome
+            if until.expired():
+                return Outcome(None, Reason.TIMEOUT, search.progress)
 
 
 class BranchAndBound(Search, Generic[DomainsT]):

@@ -19,7 +19,6 @@ from verifier.falsify.base import Falsifier
 from verifier.falsify.target import Target
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
-from verifier.search.boxes.choice import prefers_inputs
 from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.domains import DomainsT, Offer, Outcome, Progress, outweighed
 from verifier.search.journal import Journal, Merged, Settled
@@ -32,6 +31,9 @@ from verifier.search.signs.root import Root
 from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.space import Space
 from verifier.shapes import Float, Tensor
+
+FEW_INPUTS = 16
+"""Where more of them move, halving each input once already makes more boxes than any search can bound."""
 
 Members = tuple[int, tuple[int, ...]]
 """A box and those of its clauses that are open."""
@@ -67,7 +69,8 @@ class ProblemSearch:
     def by_inputs(self, problem: Problem) -> bool:
         """Whether boxes of the input are cut, at least at first."""
         if self.splitting is Splitting.AUTO:
-            return prefers_inputs(problem)
+            moving = (problem.upper > problem.lower).sum(dim=1)
+            return bool((moving <= FEW_INPUTS).all())
         return self.splitting is Splitting.INPUTS
 
     def run(self, problem: Problem, found: ClauseBounds, target: Target, clock: Clock, report: Report) -> Outcome:
@@ -87,7 +90,8 @@ class ProblemSearch:
         together = self._together(task.problem)
         groups = [waiting[i : i + together] for i in range(0, len(waiting), together)]
         if not self.by_inputs(task.problem):
-            return OneAfterAnother([(task.worst(group), partial(task.signs, group)) for group in groups], self.limits)
+            makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
+            return OneAfterAnother(makers, self.limits, task.until)
         if self.splitting is Splitting.INPUTS or len(groups) > 1:
             return task.boxes(waiting)
         return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
@@ -98,10 +102,15 @@ class ProblemSearch:
 
 
 class OneAfterAnother(Search):
-    """Searches of groups of boxes, each given by what is known of it and by how to make its search."""
+    """Searches of groups of boxes, each given by what is known of it and by how to make its search.
 
-    def __init__(self, groups: Sequence[tuple[float, Callable[[Limits], Search]]], limits: Limits) -> None:
-        self._groups, self._limits = list(groups), limits
+    When time is up, none of them begins.
+    """
+
+    def __init__(
+        self, groups: Sequence[tuple[float, Callable[[Limits], Search]]], limits: Limits, until: Until
+    ) -> None:
+        self._groups, self._limits, self._until = list(groups), limits, until
         self._now: Search | None = None
         self._done = Progress()
         self._doubt: Reason | None = None
@@ -114,6 +123,9 @@ class OneAfterAnother(Search):
 
     def step(self) -> None:
         if self._now is None:
+            if self._until.expired():
+                self.outcome = Outcome(None, Reason.TIMEOUT, self.progress)
+                return
             _, make = self._groups.pop(0)
             self._now = make(self._limits.after(self._done.counts))
         self._now.step()

@@ -17,7 +17,6 @@ from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import Effort
-from verifier.search.boxes.choice import prefers_inputs
 from verifier.search.boxes.space import Finish, InputOptions, InputSpace
 from verifier.search.domains import Outcome, Progress
 from verifier.search.loop import BranchAndBound, Limits, run
@@ -181,9 +180,3 @@ def test_numbers_are_unique() -> None:
         seen = expanded(space, seen)
         assert not numbers & set(seen.number.tolist())
         numbers |= set(seen.number.tolist())
-
-
-def test_few_moving_inputs_prefer_boxes() -> None:
-    problem = random_case("dense", 1, (1,)).problem([GAP])
-    assert prefers_inputs(problem)
-    assert not prefers_inputs(problem, most=1)

@@ -28,9 +28,9 @@ from verifier.search.journal import (
     Closed,
     Implied,
     Journal,
+    LeafSolved,
     Moved,
     Place,
-    Solved,
     Split,
     Superseded,
     Undecided,
@@ -211,7 +211,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             return self._doubtful(number, decided, Reason.TIMEOUT, lower)
         single = left.brood.batch.select(slice(row, row + 1))
         leaf = solve_leaf(single, self.until)
-        self.journal.hear(Solved(number, self.schedule.name(left.brood.tier)))
+        self.journal.hear(LeafSolved(number, self.schedule.name(left.brood.tier)))
         if leaf.closed:
             self.journal.hear(Closed(left.number[row : row + 1], By.LEAF, lambda: (single, leaf.proof)))
             return decided
