@@ -51,9 +51,10 @@ demo: $(READY)
 	$(BIN)/python scripts/demo.py
 
 # The shapes on signatures are checked where the tests go through most of the package.
-SHAPED := tests/operators tests/bounding/test_first_bounds.py tests/bounding/solvers/test_conjunction.py \
-	tests/bounding/relaxation/test_zonotope.py tests/search/signs/test_root.py tests/search/signs/test_space.py tests/search/signs/test_split.py \
-	tests/search/boxes tests/branching tests/test_run.py
+SHAPED := tests/operators tests/branching tests/search/boxes tests/bounding/test_first_bounds.py \
+	tests/bounding/solvers/test_face_dual.py tests/bounding/relaxation/test_zonotope.py \
+	tests/search/signs/test_root.py tests/search/signs/test_space.py tests/search/signs/test_split.py \
+	tests/test_api.py tests/test_pipeline.py
 
 test: $(READY)
 	$(BIN)/python -m pytest

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
-from verifier.bounding.hidden import GroupBounds, Known, RootBounds, Sharpened
+from verifier.bounding.hidden import IN_TURN, GroupBounds, Known, RootBounds, Sharpened, Workers
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.big_m import BigM
@@ -225,15 +225,15 @@ def after(looks: int) -> Until:
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=FORKS)])
+@pytest.mark.parametrize("workers", [IN_TURN, Forks(1), pytest.param(Forks(2), marks=FORKS)])
 @pytest.mark.parametrize("looks", [0, 1, 2, 5, 9])
-def test_what_nobody_needs_any_more_leaves_valid_bounds(processes: int, looks: int) -> None:
+def test_what_nobody_needs_any_more_leaves_valid_bounds(workers: Workers, looks: int) -> None:
     net = networks.dense(5, (3, 8, 9, 7, 2))
     lower, upper = networks.box(net, 5, 0.9)
     known = INTERVAL.region(net, lower, upper, Until())
     sharp = Sharpened(Known(known), Linear(), memory_bytes=1)
     with watched():
-        found = sharp.region(net, lower, upper, after(looks), Forks(processes))
+        found = sharp.region(net, lower, upper, after(looks), workers)
     assert tighter(found, known, 0.0)
     assert tighter(known, found, 0.0) == (looks == 0)
     x_hats = net.preactivations(networks.points(lower, upper, 200, 5))

@@ -169,3 +169,9 @@ def test_the_shell_scripts_import_modules_that_exist(root: Path) -> None:
     names = [name for text in found for name in re.findall(r"(?:import|from) (verifier(?:\.\w+)+)", text)]
     assert names
     assert [name for name in names if not module_or_member(name, root)] == []
+
+
+def test_the_makefile_names_files_that_exist(root: Path) -> None:
+    names = re.findall(r"(?:tests|scripts|configs)/[\w/]+(?:\.py)?", (root / "Makefile").read_text())
+    assert len(names) > 10
+    assert [name for name in names if not (root / name).exists()] == []

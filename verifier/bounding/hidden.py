@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -32,6 +32,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@runtime_checkable
 class Workers(Protocol):
     """Whoever shares the neurons of a group: `count` of them work at the same time."""
 

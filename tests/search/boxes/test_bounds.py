@@ -10,7 +10,7 @@ import torch
 from search.cases import begun, random_case
 
 from verifier.bounding.core.base import Until
-from verifier.bounding.relaxation.zonotope import Form
+from verifier.bounding.relaxation.zonotope import AffineForm
 from verifier.bounding.rows import Conjunction
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, Effort
@@ -23,7 +23,7 @@ from verifier.search.boxes.weights import best_weights
 def test_weights_balance_rows_that_exclude_each_other() -> None:
     """Rows x and 1 - x on [-1, 2]: no single one is positive, their mean is 1 / 2."""
     low, high = torch.tensor([[-1.0]], dtype=torch.float64), torch.tensor([[2.0]], dtype=torch.float64)
-    form, first = Form.of_box(low, high, torch.float64), torch.tensor([0])
+    form, first = AffineForm.of_box(low, high, torch.float64), torch.tensor([0])
     A = torch.tensor([[[1.0], [-1.0]]], dtype=torch.float64)
     c = torch.tensor([[0.0, -1.0]], dtype=torch.float64)
     rows = Conjunction(A, None, c, torch.ones(1, 2, dtype=torch.bool))

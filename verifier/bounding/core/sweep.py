@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -107,6 +107,7 @@ class Plane(State):
         return self.value if self.error is None else settled(self.value, self.error)
 
 
+@runtime_checkable
 class UpperFace(Protocol):
     """An upper face of a group's kinks that also reads the group's inputs: cuts make such faces (`cuts/faces`)."""
 

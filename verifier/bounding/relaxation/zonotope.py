@@ -38,7 +38,7 @@ SINGLE_WEIGHTS = (torch.finfo(torch.float32).tiny, 2.0**32)
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class AffineForm:
     """The values of one vector in D boxes.  `radius` is at least the sum of |spread| over all symbols.
 
     Symbols are numbered alike in all forms of a network; a form leaves out those at the end that it does not use.
@@ -50,14 +50,14 @@ class Form:
     error: Float[Tensor, "D n"]
 
     @classmethod
-    def of_box(cls, lower: Float[Tensor, "D n"], upper: Float[Tensor, "D n"], dtype: torch.dtype) -> Form:
+    def of_box(cls, lower: Float[Tensor, "D n"], upper: Float[Tensor, "D n"], dtype: torch.dtype) -> AffineForm:
         """One symbol per entry.  The box may be given in a higher precision than that of the form."""
         centre, radius = _middle(lower, upper, dtype)
         spread = torch.diag_embed(radius).transpose(0, 1).contiguous()
         return cls(centre, spread, radius, torch.zeros_like(radius))
 
     @classmethod
-    def of_interval(cls, lower: Float[Tensor, "D n"], upper: Float[Tensor, "D n"], dtype: torch.dtype) -> Form:
+    def of_interval(cls, lower: Float[Tensor, "D n"], upper: Float[Tensor, "D n"], dtype: torch.dtype) -> AffineForm:
         """No symbol at all: every entry on its own."""
         centre, radius = _middle(lower, upper, dtype)
         return cls(centre, centre.new_zeros(0, *centre.shape), torch.zeros_like(radius), radius)
@@ -89,7 +89,7 @@ class Zonotopes:
     l_hat: tuple[Float[Tensor, "D _"], ...]
     u_hat: tuple[Float[Tensor, "D _"], ...]
     noises: tuple[Noise, ...]
-    output: Form
+    output: AffineForm
 
     @property
     def ambiguous(self) -> Int[Tensor, " D"]:
@@ -105,7 +105,7 @@ def propagate(
 ) -> Zonotopes:
     """Bounds of all groups over boxes given in float64; the precision of `net` is that of the work."""
     dtype = net.output.bias.dtype
-    forms, boxes = [Form.of_box(lower, upper, dtype)], [Form.of_interval(lower, upper, dtype)]
+    forms, boxes = [AffineForm.of_box(lower, upper, dtype)], [AffineForm.of_interval(lower, upper, dtype)]
     l_hat, u_hat, noises, symbols = [], [], [], net.n_in
     for group in net.groups:
         form = image(group, forms)
@@ -116,7 +116,7 @@ def propagate(
         rectified, noise = rectify(form, (low, high), symbols, most)
         symbols = len(rectified.spread)
         forms.append(rectified)
-        boxes.append(Form.of_interval(low.clamp(min=0), high.clamp(min=0), dtype))
+        boxes.append(AffineForm.of_interval(low.clamp(min=0), high.clamp(min=0), dtype))
         l_hat.append(low)
         u_hat.append(high)
         noises.append(noise)
@@ -138,7 +138,7 @@ def _fit_single(weights: Float[Tensor, "..."]) -> bool:
     return bool(((exact | (size >= least)) & (size <= most)).all())
 
 
-def image(layer: Affine, forms: Sequence[Form]) -> Form:
+def image(layer: Affine, forms: Sequence[AffineForm]) -> AffineForm:
     """The form of x_hat, given those of all sources."""
     dtype = layer.bias.dtype
     gamma = growth(layer.depth + max(_factors(term) for _, term in layer.terms) + FEW, dtype)
@@ -156,12 +156,12 @@ def image(layer: Affine, forms: Sequence[Form]) -> Form:
     assert spread is not None, "a layer has at least one source"
     error = error * (1 + gamma) + torch.finfo(dtype).tiny ** 0.5
     radius = spread.abs().sum(dim=0) * (1 + growth(len(spread) + FEW, dtype))
-    return Form(centre.expand_as(radius), spread, radius, error.expand_as(radius))
+    return AffineForm(centre.expand_as(radius), spread, radius, error.expand_as(radius))
 
 
 def rectify(
-    form: Form, bounds: tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]], symbols: int, most: int
-) -> tuple[Form, Noise]:
+    form: AffineForm, bounds: tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]], symbols: int, most: int
+) -> tuple[AffineForm, Noise]:
     """The form of max(x_hat, 0), given bounds of x_hat: one new symbol per ambiguous neuron, after all `symbols`."""
     low, high = bounds
     u = unit_roundoff(low.dtype)
@@ -181,7 +181,7 @@ def rectify(
         error = error + gap.scatter(1, neuron, 0.0)
     flat = neuron + torch.arange(len(low), device=low.device).unsqueeze(1) * low.shape[1]
     share = form.spread.flatten(1).index_select(1, flat.flatten()).abs_().reshape(old, *neuron.shape)
-    rectified = Form(slope * form.centre + gap, spread, slope * form.radius + gap, error * (1 + 4 * u))
+    rectified = AffineForm(slope * form.centre + gap, spread, slope * form.radius + gap, error * (1 + 4 * u))
     return rectified, Noise(symbols, neuron, chosen > 0, share)
 
 

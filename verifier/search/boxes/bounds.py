@@ -9,7 +9,7 @@ import torch
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.sweep import Choice, Kinks, Plane, Sweep, Trace
-from verifier.bounding.relaxation.zonotope import Form, Zonotopes, propagate
+from verifier.bounding.relaxation.zonotope import AffineForm, Zonotopes, propagate
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.branching.input_split import BoxView, InputSplit
@@ -59,7 +59,7 @@ class Pairs:
         """Good slopes of all neurons and weights of the rows, found in the precision of the zonotope."""
         dtype = self.found.output.centre.dtype
         rows = self.rows.to(dtype)
-        inputs = Form.of_box(self.boxes.low, self.boxes.high, dtype)
+        inputs = AffineForm.of_box(self.boxes.low, self.boxes.high, dtype)
         weights = best_weights(rows, (inputs, self.found.output), self.box, effort.weights)
         region = self.region(dtype)
         kinks = tuple(Kinks.of(region, k) for k in range(1, len(self.net.layers)))

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import torch
 
-from verifier.bounding.relaxation.zonotope import Form
+from verifier.bounding.relaxation.zonotope import AffineForm
 from verifier.bounding.rows import Conjunction, onto_simplex
 from verifier.shapes import Float, Int, Tensor
 
 
 def best_weights(
-    rows: Conjunction, forms: tuple[Form, Form], box: Int[Tensor, " P"], steps: int
+    rows: Conjunction, forms: tuple[AffineForm, AffineForm], box: Int[Tensor, " P"], steps: int
 ) -> Float[Tensor, "P m"]:
     """Weights on the simplex of each pair's rows; a clause without rows gets zeros.
 
@@ -31,7 +31,7 @@ def best_weights(
     return _climbed(*_rows_as_forms(rows, forms, box), rows.present, weights, steps)
 
 
-def _rows_as_forms(rows: Conjunction, forms: tuple[Form, Form], box: Tensor) -> tuple[Tensor, Tensor]:
+def _rows_as_forms(rows: Conjunction, forms: tuple[AffineForm, AffineForm], box: Tensor) -> tuple[Tensor, Tensor]:
     """Centre [P, m] and spread [P, g, m] of every row."""
     inputs, output = forms
     A = rows.A.transpose(1, 2)
