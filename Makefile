@@ -56,12 +56,15 @@ SHAPED := tests/operators tests/branching tests/search/boxes tests/bounding/test
 	tests/search/signs/test_root.py tests/search/signs/test_space.py tests/search/signs/test_split.py \
 	tests/test_api.py tests/test_pipeline.py
 
+# Tests that run at a time.
+WORKERS ?= auto
+
 test: $(READY)
-	$(BIN)/python -m pytest
-	SHAPES=1 $(BIN)/python -m pytest -q $(SHAPED)
+	$(BIN)/python -m pytest -n $(WORKERS)
+	SHAPES=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(SHAPED)
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -m ""
+	$(BIN)/python -m pytest -n $(WORKERS) -m ""
 
 # EVERYWHERE="--list" says what this machine can tell apart, EVERYWHERE="--only reordered" chooses.
 test-everywhere: $(READY)

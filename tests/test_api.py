@@ -149,7 +149,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: " ".join(f"{k}={v!s:.30}" for k, v in wrong.items()))
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: " ".join(f"{k}={v!s:.20}" for k, v in wrong.items()))
 def test_arguments_that_make_no_sense(module: nn.Module, wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         verifier.verify(module, **{**BOX, "unsafe": ROW, **wrong})
