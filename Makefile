@@ -54,7 +54,7 @@ demo: $(READY)
 SHAPED := tests/operators tests/branching tests/search/boxes tests/bounding/test_first_bounds.py \
 	tests/bounding/solvers/test_face_dual.py tests/bounding/relaxation/test_zonotope.py \
 	tests/search/signs/test_root.py tests/search/signs/test_space.py tests/search/signs/test_split.py \
-	tests/test_api.py tests/test_pipeline.py
+	tests/test_pipeline.py
 
 # Tests that run at a time.
 WORKERS ?= auto
