@@ -125,8 +125,8 @@ class Dual(State, ABC, Generic[EvaluationT]):
     def project(self, point: Float[Tensor, "D S V"]) -> None:
         """Move the point to the feasible set, in place."""
 
-    def step_scale(self) -> Float[Tensor, "#D #S V"] | float:
-        """Factors by which the variables' steps differ."""
+    def step_scale(self) -> Float[Tensor, " V"] | float:
+        """Factors by which the variables' steps differ, in all regions alike."""
         return 1.0
 
 
@@ -223,6 +223,7 @@ class Climb(Generic[DualT]):
         self.watch = watch
         self.point = start.clone()
         self.adam = Adam.start(start)
+        self._scale = dual.step_scale()
         self.rows = torch.arange(start.shape[0], device=start.device)
         self._best_point = start.clone()
         self._best_lower = torch.full(start.shape[:2], -torch.inf, dtype=start.dtype, device=start.device)
@@ -241,7 +242,7 @@ class Climb(Generic[DualT]):
     def step(self, at: Evaluation, size: float, t: int, seen: Average | None = None) -> None:
         """One projected step from the point that was just recorded."""
         gradient = self.dual.supergradient(self.point, at, seen)
-        self.adam.step(self.point, gradient, size * self.dual.step_scale(), t)
+        self.adam.step(self.point, gradient, size * self._scale, t)
         self.dual.project(self.point)
 
     def extend(self, dual: DualT, variables: int) -> None:
@@ -249,6 +250,7 @@ class Climb(Generic[DualT]):
         extra = (0, variables - self.point.shape[-1])
         self._write_back()
         self.dual, self.adam = dual, self.adam.widened(variables)
+        self._scale = dual.step_scale()
         self.point = pad(self.point, extra)
         shared = self._all_points is self._best_point
         self._all_points = pad(self._all_points, extra)

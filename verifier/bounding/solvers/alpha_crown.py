@@ -66,17 +66,18 @@ class SlopeDual(FaceDual):
         return tuple(Choice(a, s) for a, s in zip(slopes, splits, strict=True))
 
     def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
-        slopes, splits = [], []
+        found = [at.x0[..., :0]]  # a network may have no group at all
         for kinks, value, lam in zip(self.sweep.kinks, route.x_hat, at.trace.coefficients, strict=True):
-            gain = torch.zeros_like(value) if lam is None else lam.clamp(min=0) * value * kinks.ambiguous
-            slopes.append(gain)
-            splits.append(torch.zeros_like(value) if kinks.sign is None else -kinks.sign * value)
-        nothing = at.x0[..., :0]  # a network may have no group at all
-        return torch.cat([nothing, *slopes, *(splits if self.has_splits else [])], dim=-1)
+            found.append(torch.zeros_like(value) if lam is None else lam.clamp(min=0) * value * kinks.ambiguous)
+        if self.has_splits:
+            for kinks, value in zip(self.sweep.kinks, route.x_hat, strict=True):
+                found.append(torch.zeros_like(value) if kinks.sign is None else -kinks.sign * value)
+        return torch.cat(found, dim=-1)
 
     def project(self, point: Float[Tensor, "D S V"]) -> None:
         point[..., : self.kinks].clamp_(0.0, 1.0)
-        point[..., self.kinks :].clamp_(min=0.0)
+        if self.has_splits:
+            point[..., self.kinks :].clamp_(min=0.0)
 
     def step_scale(self) -> Float[Tensor, " V"] | float:
         if not self.has_splits:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch.nn.functional import pad
 
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Dual, Evaluation
 from verifier.bounding.core.base import Objective, Until, widest
@@ -58,8 +59,12 @@ class FaceDual(Dual[SlopePoint]):
         """The supergradient, given the way of the minimiser."""
 
     def evaluate(self, point: Float[Tensor, "D S V"]) -> SlopePoint:
+        return self.bound_of(self.objective, point)
+
+    def bound_of(self, objective: Objective, point: Float[Tensor, "D S V"]) -> SlopePoint:
+        """The bound of another objective at the same layer."""
         choices = self.choices(point)
-        trace = self.sweep.backward(self.objective, choices)
+        trace = self.sweep.backward(objective, choices)
         return SlopePoint(trace.lower, trace.x0, trace, choices)
 
     def supergradient(
@@ -108,7 +113,7 @@ class ConjunctionDual(Dual[SlopePoint]):
 
     def evaluate(self, point: Float[Tensor, "D 1 V"]) -> SlopePoint:
         objective = self.rows.objective(self.sweep, point[..., self.plain :])
-        return replace(self.slopes, objective=objective).evaluate(point[..., : self.plain])
+        return self.slopes.bound_of(objective, point[..., : self.plain])
 
     def supergradient(
         self, point: Float[Tensor, "D 1 V"], at: SlopePoint, seen: Average | None = None
@@ -117,6 +122,8 @@ class ConjunctionDual(Dual[SlopePoint]):
         if seen is not None:
             seen.add(route.values)
         gains = self.slopes.gains(at, route)
+        if self.rows.c.shape[1] == 1:  # the weight of a single row never moves
+            return pad(gains, (0, 1))
         y = self.sweep.net.layers[self.sweep.layer - 1].forward(route.values)
         g, weights = self.rows.values(y, at.x0), point[..., self.plain :]
         # Only differences matter on the simplex.  Steps that look at each entry's sign would stall without this.
@@ -125,7 +132,7 @@ class ConjunctionDual(Dual[SlopePoint]):
     def project(self, point: Float[Tensor, "D 1 V"]) -> None:
         self.slopes.project(point[..., : self.plain])
         weights = point[..., self.plain :]
-        if weights.shape[-1] > 1:  # the weight of a single row never moves
+        if weights.shape[-1] > 1:
             weights.copy_(onto_simplex(weights, self.rows.present.unsqueeze(1)))
 
     def step_scale(self) -> Float[Tensor, " V"]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -89,7 +90,7 @@ class PropagatedDual(FaceDual):
             faces.append(CutFaces.of(found, kinks, sweep.net.layers[k].bias, slack) if found else None)
         return cls(sweep, objective, tuple(faces), Layout.of(masks, sweep))
 
-    @property
+    @cached_property
     def slopes(self) -> SlopeDual:
         return SlopeDual(self.sweep, self.objective)
 
