@@ -12,7 +12,7 @@ import pytest
 from docs.pages import Page, pages
 
 PLACE = re.compile(r"\.?[\w*+-]+(?:[./][\w*+-]+)*/?")
-MADE = {"build", "runs", "results", "dist", "path"}
+MADE = {".git", "build", "runs", "results", "dist", "path"}
 """Folders that commands make, or that stand for the reader's own."""
 HISTORY = {"CHANGELOG.md"}
 """Pages that speak of what was."""
