@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from verifier.network.network import Affine, Network
 from verifier.operators import Conv, Dense, LinearMap, Select
@@ -108,3 +109,14 @@ def paper_example() -> tuple[Network, torch.Tensor, torch.Tensor]:
     )
     ones = torch.ones(1, 2, dtype=torch.float64)
     return net, -ones, ones
+
+
+def difference_module() -> nn.Module:
+    """y = (|x_0 - x_1|, x_0) over two inputs."""
+    first, last = nn.Linear(2, 3), nn.Linear(3, 2)
+    with torch.no_grad():
+        first.weight.copy_(torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 0.0]]))
+        first.bias.copy_(torch.tensor([0.0, 0.0, 4.0]))
+        last.weight.copy_(torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+        last.bias.copy_(torch.tensor([0.0, -4.0]))
+    return nn.Sequential(first, nn.ReLU(), last)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import networks
 import numpy as np
 import onnx
 import pytest
@@ -22,13 +23,7 @@ from verifier.result.verdict import Reason, Verdict
 @pytest.fixture(scope="module")
 def module() -> nn.Module:
     """y = (|x_0 - x_1|, x_0) over two inputs."""
-    first, last = nn.Linear(2, 3), nn.Linear(3, 2)
-    with torch.no_grad():
-        first.weight.copy_(torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 0.0]]))
-        first.bias.copy_(torch.tensor([0.0, 0.0, 4.0]))
-        last.weight.copy_(torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
-        last.bias.copy_(torch.tensor([0.0, -4.0]))
-    return nn.Sequential(first, nn.ReLU(), last)
+    return networks.difference_module()
 
 
 BOX = {"lower": [-1.0, -1.0], "upper": [1.0, 1.0]}

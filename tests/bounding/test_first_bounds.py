@@ -8,10 +8,10 @@ from fractions import Fraction
 import networks
 import pytest
 import torch
+from bounding.cases import random_rows, root, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Objective, Region, Until
 from verifier.bounding.core.sweep import Kinks
 from verifier.bounding.hidden import RootBounds
@@ -24,26 +24,8 @@ from verifier.operators import Dense
 BOUNDERS = {"interval": Interval(), "crown": Linear(), "wong_kolter": Linear(Slope.PARALLEL)}
 
 
-def root(net: Network, lower: torch.Tensor, upper: torch.Tensor, method: str = "best") -> Region:
-    return HIDDEN.build(method).region(net, lower, upper, Until())
-
-
 def output_rows(net: Network, seed: int, count: int = 3) -> Objective:
-    """Random rows over outputs and inputs, with constants."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    return Objective(len(net.layers), normal(1, count, net.n_out), normal(1, count, net.n_in), normal(1, count))
-
-
-def value(net: Network, objective: Objective, x: torch.Tensor) -> torch.Tensor:
-    """The objective at points [P, D, n0]: [P, D, S]."""
-    assert objective.inputs is not None
-    assert objective.constant is not None
-    rows = net.forward(x) @ objective.coefficients[0].T + x @ objective.inputs[0].T
-    return rows + objective.constant[0]
+    return random_rows(net, seed, count)
 
 
 @pytest.mark.parametrize("family", networks.FAMILIES)

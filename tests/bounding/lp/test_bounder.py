@@ -13,10 +13,10 @@ import numpy as np
 import oracle
 import pytest
 import torch
+from bounding.cases import random_rows, root, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Objective, Region, Until, unit_objectives
 from verifier.bounding.lp.bounder import CutLP, PlanetLP, RowCut, cutting_planes, lp_with_cuts
 from verifier.bounding.lp.cuts import most_violated_mask
@@ -32,25 +32,8 @@ CLOSE = 1e-8
 SEEDS = st.integers(0, 2**16)
 
 
-def root(net: Network, lower: torch.Tensor, upper: torch.Tensor, method: str = "best") -> Region:
-    return HIDDEN.build(method).region(net, lower, upper, Until())
-
-
 def rows(net: Network, seed: int, count: int = 2) -> Objective:
-    """Random rows over outputs and inputs, with constants."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    return Objective(len(net.layers), normal(1, count, net.n_out), normal(1, count, net.n_in), normal(1, count))
-
-
-def value(net: Network, objective: Objective, x: torch.Tensor) -> torch.Tensor:
-    """The objective at points [P, D, n0]: [P, D, S]."""
-    assert objective.inputs is not None
-    assert objective.constant is not None
-    return net.forward(x) @ objective.coefficients[0].T + x @ objective.inputs[0].T + objective.constant[0]
+    return random_rows(net, seed, count)
 
 
 def instance(family: str, seed: int, radius: float = 0.3, count: int = 1) -> tuple[Network, Region]:

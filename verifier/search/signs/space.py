@@ -15,6 +15,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes, crossed
+from verifier.bounding.core.state import HALF_MOST
 from verifier.bounding.solvers.solver import Proof
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
@@ -44,9 +45,6 @@ from verifier.search.space import Leaves, Remaining, Space
 from verifier.search.stratify import smoothed
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
-
-HALF_MOST = 60000.0
-"""The largest multiplier that a warm start keeps: half precision ends soon after it."""
 
 
 @dataclass(frozen=True, eq=False)
