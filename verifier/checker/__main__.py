@@ -1,0 +1,28 @@
+"""`python -m checker NET PROP PROOF [--exact] [--json]`: accepted 0, rejected 1, cannot be read 2."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from .check import check
+from .progress import Progress
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="checker", description="Accepts or rejects a proof of unsat.")
+    parser.add_argument("network")
+    parser.add_argument("property")
+    parser.add_argument("proof")
+    parser.add_argument("--exact", action="store_true", help="confirm every bound in rational arithmetic")
+    parser.add_argument("--json", action="store_true", help="print the judgement as JSON")
+    given = parser.parse_args()
+    with Progress(sys.stderr) as progress:
+        found = check(given.network, given.property, given.proof, given.exact, progress.tell)
+    print(json.dumps(found.record) if given.json else found)
+    return found.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
