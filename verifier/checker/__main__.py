@@ -1,10 +1,11 @@
-"""`python -m checker NET PROP PROOF [--exact] [--json]`: accepted 0, rejected 1, cannot be read 2."""
+"""`python -m checker NET PROP PROOF [--exact] [--json FILE]`: accepted 0, rejected 1, cannot be read 2."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from .check import check
 from .progress import Progress
@@ -16,11 +17,13 @@ def main() -> int:
     parser.add_argument("property")
     parser.add_argument("proof")
     parser.add_argument("--exact", action="store_true", help="confirm every bound in rational arithmetic")
-    parser.add_argument("--json", action="store_true", help="print the judgement as JSON")
+    parser.add_argument("--json", metavar="FILE", help="write the judgement as JSON")
     given = parser.parse_args()
     with Progress(sys.stderr) as progress:
         found = check(given.network, given.property, given.proof, given.exact, progress.tell)
-    print(json.dumps(found.record) if given.json else found)
+    print(found)
+    if given.json:
+        Path(given.json).write_text(json.dumps({"proof": given.proof, **found.record}) + "\n")
     return found.exit_code
 
 

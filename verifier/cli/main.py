@@ -15,7 +15,7 @@ from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
 from verifier.output import clear_named, option_value, tell
 
-COMMANDS = ("attack", "batch", "bounds", "report", "robust", "show", "verify")
+COMMANDS = ("attack", "batch", "bounds", "check", "report", "robust", "show", "verify")
 """Each is a function of this name in a file of this name."""
 
 
