@@ -144,6 +144,24 @@ def test_rounding_is_paid(seed: int, scale: float) -> None:
     assert float(exact - Fraction(found)) <= 1e-11 * scale
 
 
+@given(seed=SEEDS)
+@settings(max_examples=20)
+def test_rounding_is_paid_where_bounds_are_far_looser_than_their_layer(seed: int) -> None:
+    """Then the vertices are far outside of what the layer can reach, and their own rounding is all that matters."""
+    net = networks.dense(seed, (4, 12, 12, 1))
+    region = root(net, *networks.box(net, seed, 0.6))
+    generator = torch.Generator().manual_seed(seed)
+    low, high = (1e6 * torch.rand(1, 12, generator=generator, dtype=torch.float64) for _ in range(2))
+    region = replace(region, l_hat=(region.l_hat[0], -low), u_hat=(region.u_hat[0], high))
+    row = torch.full((1,), 1e-9, dtype=torch.float64)
+    dual = Decomposition.of(task_of(net, region, Objective(3, row.view(1, 1, 1))))
+    point = random_point(dual, seed)
+    found = dual.evaluate(point).lower.item()
+    exact = exact_value(net, region, row, [mu[0, 0] for mu in dual.groups(point)])
+    assert Fraction(found) <= exact
+    assert float(exact - Fraction(found)) <= 1e-5
+
+
 def test_what_overflows_says_nothing() -> None:
     net, region, objective = instance("dense", 1)
     dual = Decomposition.of(task_of(net, region, objective))
