@@ -20,9 +20,8 @@ from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, BoxEvidence, Effort
-from verifier.search.boxes.boxes import BoxDomains, divisible, middle, moved_ends, split
+from verifier.search.boxes.boxes import BoxDomains, Table, divisible, middle, moved_ends, split
 from verifier.search.boxes.candidates import Candidates
-from verifier.search.boxes.table import Table
 from verifier.search.domains import Offer, Outcome, outweighed
 from verifier.search.journal import Bounded, By, Clipped, Closed, Journal, Place, Split
 from verifier.search.space import Leaves, Remaining, Space
