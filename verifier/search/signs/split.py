@@ -7,24 +7,17 @@ from dataclasses import dataclass
 
 import torch
 
+from verifier.bounding.core.state import State
 from verifier.shapes import Float, Int, Int8, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Children:
+class Children(State):
     """Children of several parents, one below the other."""
 
     parent: Int[Tensor, " C"]
     signs: Int8[Tensor, "C A"]
     kinks: Int[Tensor, "C levels"]  # where the parent was split; -1 where it could not be split so often
-
-    def select(self, rows: Tensor) -> Children:
-        return Children(self.parent[rows], self.signs[rows], self.kinks[rows])
-
-    @property
-    def levels(self) -> Int[Tensor, " C"]:
-        """How many levels below its parent each child is."""
-        return (self.kinks >= 0).sum(dim=1)
 
 
 def split(signs: Int8[Tensor, "P A"], scores: Float[Tensor, "P A"], batch: int) -> Children:
