@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search.cases import inside, patterns, random_case, root_of, signs_at
 
-from verifier.search.signs.split import split
+from verifier.search.signs.root import split
 
 Parents = tuple[torch.Tensor, torch.Tensor]
 """Signs and scores."""

@@ -37,8 +37,7 @@ from verifier.search.journal import (
 )
 from verifier.search.ladder import Ladder, Schedule, smoothed
 from verifier.search.signs.leaves import solve_leaf
-from verifier.search.signs.root import Batch, Root
-from verifier.search.signs.split import split
+from verifier.search.signs.root import Batch, Root, split
 from verifier.search.signs.tighten import Never, Tightening
 from verifier.search.space import Leaves, Remaining, Space
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
