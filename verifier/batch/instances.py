@@ -23,16 +23,19 @@ Files = tuple[str, str]
 """Network and property as resolved paths."""
 
 
+Key = tuple[str, Files]
+"""Category and files: what makes two lines of one folder speak about the same instance."""
+
+
 @dataclass(frozen=True, slots=True)
-class Instance:
-    """One line of a list.  `network` and `prop` are resolved paths, of the `.gz` file where only that is there."""
+class Listed:
+    """An instance by its names in a list and by its files."""
 
     category: str
     onnx: str  # as the list names it
     vnnlib: str
-    network: str
+    network: str  # as it is opened
     prop: str
-    timeout: float | None = None
 
     @property
     def names(self) -> Names:
@@ -42,6 +45,17 @@ class Instance:
     def files(self) -> Files:
         return (self.network, self.prop)
 
+    @property
+    def key(self) -> Key:
+        return (self.category, self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance(Listed):
+    """One line of a list.  `network` and `prop` are resolved paths, of the `.gz` file where only that is there."""
+
+    timeout: float | None = None
+
 
 def read_instances(sources: Iterable[str], timeout: float | None = None) -> tuple[Instance, ...]:
     """The instances of csv files, or of folders that hold an `instances.csv`, each once, in the order of the lists.
@@ -49,10 +63,10 @@ def read_instances(sources: Iterable[str], timeout: float | None = None) -> tupl
     `timeout` replaces the limits of the lists.  Raises InputError for a list that cannot be read.  A network or a
     property that is not there is no error yet: it will be that instance's result.
     """
-    found: dict[tuple[str, Files], Instance] = {}
+    found: dict[Key, Instance] = {}
     for source in sources:
         for instance in _read(_list_of(source), timeout):
-            found.setdefault((instance.category, instance.files), instance)  # of a repeated one, the first counts
+            found.setdefault(instance.key, instance)  # of a repeated one, the first counts
     return tuple(found.values())
 
 

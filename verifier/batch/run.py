@@ -21,11 +21,11 @@ from typing import Any
 import verifier
 from verifier.batch.display import display
 from verifier.batch.engine import Engine, Observer
-from verifier.batch.instances import Instance
+from verifier.batch.instances import Instance, Key
 from verifier.batch.jobs import Terms, file_digest, line_of, network_digest
 from verifier.batch.judge import Demands, Finding
 from verifier.batch.records import Record, flat
-from verifier.batch.store import Key, Store
+from verifier.batch.store import Store
 from verifier.errors import InputError
 from verifier.output import tell
 from verifier.result.delivery import interruptible
@@ -69,7 +69,7 @@ def run(plan: Plan, store: Store, demands: Demands) -> Verdicts:
     error.
     """
     interrupted = False
-    keys = [(instance.category, instance.files) for instance in plan.instances]
+    keys = [instance.key for instance in plan.instances]
     try:
         with interruptible():
             _complete(plan, store)
@@ -121,7 +121,7 @@ def unfinished(instances: Sequence[Instance], terms: Terms, store: Store) -> Unf
     of_network, of_property = functools.cache(network_digest), functools.cache(file_digest)  # many share a network
     todo, outdated, failed = [], [], []
     for instance in instances:
-        record = store.records.get((instance.category, instance.files))
+        record = store.records.get(instance.key)
         if record is None:
             todo.append(instance)
         elif record.verdict is Verdict.ERROR:

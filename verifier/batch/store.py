@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from verifier.batch.instances import Files
+from verifier.batch.instances import Key
 from verifier.batch.records import Record, parse, parsed, read_bytes, split_lines
 from verifier.errors import InputError
 from verifier.output import aside
@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 LINES = "results.jsonl"
 TABLE = "results.csv"
 LOCK = ".lock"
-
-Key = tuple[str, Files]
 
 
 class Store:
