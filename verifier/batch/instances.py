@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verifier.errors import InputError
+from verifier.files import blamed, stored
 from verifier.result.verdict import Verdict
 
 LIST = "instances.csv"
@@ -136,14 +137,12 @@ def _category(path: str) -> str:
 def _rows(path: str) -> Iterator[tuple[int, list[str]]]:
     """The lines that are not empty, with their numbers."""
     try:
-        with open(path, newline="", encoding="utf-8-sig") as stream:
+        with blamed("the list cannot be read", path), open(path, newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream)
             for row in reader:
                 fields = [field.strip() for field in row]
                 if any(fields):
                     yield reader.line_num, fields
-    except OSError as error:
-        raise InputError(f"the list cannot be read: {error.strerror or error}", path) from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError("the list is not a csv file", path) from error
 
@@ -167,9 +166,5 @@ def _verdict(text: str, path: str, line: int) -> Verdict:
 
 def _files(path: str, onnx: str, vnnlib: str) -> Files:
     folder = os.path.dirname(path)
-    return _resolved(os.path.join(folder, onnx)), _resolved(os.path.join(folder, vnnlib))
-
-
-def _resolved(path: str) -> str:
-    packed = f"{path}.gz"
-    return os.path.realpath(packed if not os.path.exists(path) and os.path.exists(packed) else path)
+    network, prop = (os.path.realpath(stored(os.path.join(folder, name))) for name in (onnx, vnnlib))
+    return network, prop

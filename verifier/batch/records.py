@@ -17,6 +17,7 @@ from typing import Any
 
 from verifier.batch.instances import Listed
 from verifier.errors import InputError
+from verifier.files import blamed
 from verifier.result.result import PHASES
 from verifier.result.verdict import Verdict
 
@@ -76,10 +77,8 @@ class Record(Listed):
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The text of a file of results.  Raises InputError."""
-    try:
+    with blamed("the results cannot be read", path):
         return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"the results cannot be read: {error.strerror or error}", path) from error
 
 
 def read_records(path: str | os.PathLike[str]) -> list[Record]:
