@@ -11,7 +11,7 @@ from batch.fakes import instance
 
 from verifier.batch.instances import Instance
 from verifier.batch.jobs import Reply, Terms, line_of
-from verifier.batch.resume import Unfinished, unfinished
+from verifier.batch.run import Unfinished, unfinished
 from verifier.batch.store import Store, opened
 from verifier.config import load_config
 from verifier.errors import InputError

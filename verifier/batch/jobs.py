@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from verifier.batch.instances import Instance
 from verifier.config import Config
+from verifier.errors import InputError
+from verifier.files import digest, read_stored
 from verifier.network.models.identity import digest_of
 from verifier.result.result import Setting
 
@@ -82,14 +82,14 @@ def line_of(instance: Instance, terms: Terms, reply: Reply) -> bytes:
 def network_digest(path: str) -> str | None:
     """SHA-256 of a network with all files that belong to it; None if it cannot be read."""
     try:
-        return digest_of(path, Path(path).read_bytes())
-    except OSError:
+        return digest_of(path, read_stored(path))
+    except InputError:
         return None
 
 
 def file_digest(path: str) -> str | None:
     """SHA-256 of a file as it lies there; None if it cannot be read."""
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
+        return digest(read_stored(path))
+    except InputError:
         return None

@@ -210,13 +210,12 @@ class Sweep(State):
         return self._at_input(rest)
 
     def _through(self, k: int, mu: Float[Tensor, "D S n"], rest: Remainder) -> None:
-        """Take multipliers of x_hat[k] back through the affine map of layer k: they add to those of its sources."""
+        """Take multipliers of x_hat[k] back through the affine map of layer k, with its bias and its rounding."""
         layer = self.net.layers[k - 1]
         rest.value += mu @ layer.bias
         if self.slacks is not None:
             rest.error += dot(mu.abs(), self.slacks[k - 1])
-        for source, term in layer.terms:
-            rest.add(source, term.transpose(mu))
+        layer.pull(mu, rest.lam)
 
     def _at_input(self, rest: Remainder) -> Plane:
         """Minimise what is left over the input set, and subtract the error."""
