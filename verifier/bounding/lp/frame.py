@@ -11,11 +11,12 @@ bent by their sides alone:
 
 The constraints are exactly those that a `Lagrangian` prices, so multipliers of the rows become multipliers of that
 function, and its float64 evaluation proves the bound.  In particular passing neurons have no box of their own: theirs
-is so wide that no optimum touches it, unless bounds of hidden neurons are tighter than the relaxation implies.
+is so wide that no optimum touches it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +28,9 @@ from verifier.bounding.lp.model import NONE, Assembly, group_rows
 from verifier.bounding.lp.program import Floats, Ints, Program
 from verifier.network.network import Network
 from verifier.shapes import Float, Tensor
+
+WIDER = 1e3
+"""How much wider than their bounds the boxes of passing neurons are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +201,7 @@ def _state_faces(assembly: Assembly, x: Ints, x_hat: Ints, z: Ints) -> list[Ints
     return [lower, first, second]
 
 
-def _places(program: Program, columns: list[tuple[Ints, ...]], rows: list[list[Ints]], with_z: bool) -> Places:
+def _places(program: Program, columns: Sequence[Sequence[Ints]], rows: list[list[Ints]], with_z: bool) -> Places:
     """Columns and rows of all groups, and where the program keeps the values that depend on bounds."""
     x, x_hat, z = (np.concatenate([np.zeros(0, np.int64), *(c[i] for c in columns)]) for i in range(3))
     lower, *upper = (
@@ -211,8 +215,8 @@ def _places(program: Program, columns: list[tuple[Ints, ...]], rows: list[list[I
 
 
 def _widened(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Boxes that are three times as wide, and a bit more."""
-    more = high - low + 1e-3 * (1.0 + np.maximum(np.abs(low), np.abs(high)))
+    """Boxes that are far wider: a refutation that leaned on them would prove nothing, and is not worth finding."""
+    more = WIDER * (1.0 + high - low)
     return low - more, high + more
 
 

@@ -1,7 +1,7 @@
 """The most violated Anderson cuts at a point of a program, as rows of it and as masks of a dual function.
 
-source: [SCB] eq:oracle.  Masks and constants are those of `cuts/anderson`, so the multipliers of the rows are multipliers
-of the same cuts in a `Lagrangian`.
+source: [SCB] eq:oracle.  Masks and constants are those of `cuts/anderson`, so the multipliers of the rows are those of
+the same cuts in a `Lagrangian`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Separation:
             if geometry is None:
                 masks.append(None)
                 continue
-            x, z = (filled[torch.from_numpy(at[here])].view(1, 1, -1) for at in (self.frame.kinks.x, self.frame.kinks.z))
+            x, z = (
+                filled[torch.from_numpy(at[here])].view(1, 1, -1) for at in (self.frame.kinks.x, self.frame.kinks.z)
+            )
             cut = geometry.cut(geometry.bits(values, z))
             excess = x - cut.forward(values) + cut.offset - z * cut.zc
             broken = (excess[0, 0] > self.tolerance).numpy() & group.ambiguous[d, 0].cpu().numpy()
