@@ -265,4 +265,3 @@ class Chain:
             index = np.append(last.index, -1)[outer.index]
             return replace(self, maps=(*self.maps[:-1], Select(index, last.n_in)))
         return replace(self, maps=(*self.maps, outer))
-
