@@ -54,8 +54,8 @@ class GivenFiles(Given):
     prop: str
 
     def load(self) -> Loaded:
-        raw = read_stored(self.prop)
-        return Loaded(load_onnx(self.network), parse(unpacked(raw, self.prop), self.prop), digest(raw))
+        model, raw = load_onnx(self.network), read_stored(self.prop)
+        return Loaded(model, parse(unpacked(raw, self.prop), self.prop), digest(raw))
 
     @property
     def names(self) -> tuple[str | None, str | None]:

@@ -30,10 +30,17 @@ from verifier.network.network import Network
 from verifier.operators import gamma
 from verifier.shapes import Float, Tensor
 
-__all__ = ["Choice", "Kinks", "Plane", "Remainder", "Route", "Sweep", "Trace", "UpperFace", "dot"]
+__all__ = ["Choice", "Kinks", "Plane", "Remainder", "Route", "Sweep", "Trace", "UpperFace", "dot", "read"]
 
 Values = Sequence[Float[Tensor, "D S _"] | None]
 """x[j] of all sources; None for groups that nobody reads."""
+
+
+def read(values: Values, source: int) -> Float[Tensor, "D S n"]:
+    """The value of a source.  Require: somebody reads it."""
+    x = values[source]
+    assert x is not None
+    return x
 
 
 @dataclass(eq=False)
