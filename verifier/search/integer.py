@@ -22,7 +22,7 @@ from verifier.search.loop import Search
 
 @dataclass(frozen=True, eq=False)
 class ClausePrograms:
-    """The open clauses, each after its box; `region` gives the bounds of a box, `lower` what is proved of all clauses."""
+    """The open clauses, each after its box; `region` gives the bounds of a box, `lower` a bound of all clauses."""
 
     problem: Problem
     clauses: Sequence[tuple[int, int]]
