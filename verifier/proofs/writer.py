@@ -44,6 +44,9 @@ class ProofFile:
     sha256: str
     leaves: int
 
+    def as_dict(self) -> dict[str, Any]:
+        return {"file": self.path, "bytes": self.bytes, "sha256": self.sha256, "leaves": self.leaves}
+
 
 class ProofWriter(Listener):
     """Hears one run.  `kinds` says how the bounds of hidden neurons are computed (docs/proofs.md, `default`)."""
@@ -78,8 +81,8 @@ class ProofWriter(Listener):
         assert isinstance(found, ClauseBounds)
         for clause in torch.nonzero(closes(found.lower)).flatten().tolist():
             weights = torch.zeros(len(self._problem.rows[clause].c), dtype=torch.float64)
-            weights[int(found.rows[clause])] = 1.0
-            linear = bool(found.linear[clause])
+            row, linear = found.best[clause]
+            weights[row] = 1.0
             self._settled[clause] = self._close(clause, weights, _by_default(self._problem, linear))
 
     def _closed(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
