@@ -122,7 +122,7 @@ class Pipeline:
     recording: Recording | None = None
 
     @classmethod
-    def of(  # noqa: PLR0913 (the last one has a default)
+    def of(
         cls,
         request: Request,
         status: Status,

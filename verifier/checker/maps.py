@@ -7,7 +7,7 @@ Each map holds the numbers of the file.  `forward` and `transpose` are sums of p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -265,4 +265,3 @@ class Chain:
             index = np.append(last.index, -1)[outer.index]
             return replace(self, maps=(*self.maps[:-1], Select(index, last.n_in)))
         return replace(self, maps=(*self.maps, outer))
-

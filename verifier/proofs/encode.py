@@ -36,7 +36,7 @@ class Encoder:
     @cached_property
     def _kinks(self) -> list[Bools]:
         """Who is a kink, group by group."""
-        return [_mask(layer.size, kinks.index) for layer, kinks in zip(self.sweep.net.layers, self.sweep.kinks)]
+        return [_mask(len(kinks.passing), kinks.index) for kinks in self.sweep.kinks]
 
     @cached_property
     def _slopes(self) -> list[Doubles]:
@@ -163,7 +163,7 @@ MASKS: dict[type, Callable[[Any, Place, Bools, Sequence[int]], Masks]] = {
     SharedCut: _shared,
     RowMaskCut: _rows,
 }
-"""How each kind of cut says which weights it keeps: the form, and one mask, two, or one for every neuron that uses it."""
+"""How each kind of cut says which weights it keeps: the form, and one mask, two, or one per neuron that uses it."""
 
 
 def _ascending(parts: Sequence[Bools], order: Sequence[int]) -> Bools:

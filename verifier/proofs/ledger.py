@@ -119,7 +119,7 @@ class Ledger:
 
     def _get(self, place: int) -> Written:
         self._file.seek(place)
-        found: Written = pickle.load(self._file)  # noqa: S301 (written above)
+        found: Written = pickle.load(self._file)
         return found
 
     # ------------------------------------------------------------ what covers what

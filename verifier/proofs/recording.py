@@ -10,11 +10,12 @@ from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.solvers.crown import Slope
 from verifier.errors import InputError
-from verifier.property.problem import Problem
 from verifier.proofs.attest import AsWritten
+from verifier.proofs.boxes import CARE
 from verifier.proofs.ledger import Incomplete
 from verifier.proofs.writer import ProofFile, ProofWriter
-from verifier.search.problem import ProblemSearch, Splitting
+from verifier.property.problem import Problem
+from verifier.search.problem import ProblemSearch
 from verifier.search.signs.space import Policy
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,8 @@ class Recording:
 
     def provable(self, search: ProblemSearch) -> ProblemSearch:
         """The search with those means only whose closings can be written down."""
-        policy = replace(search.policy, prover=AsWritten())
-        return replace(search, policy=policy, sharpening=None, splitting=Splitting.RELUS)
+        policy = replace(search.policy, prover=AsWritten(), imply=False)
+        return replace(search, policy=policy, sharpening=None, inputs=replace(search.inputs, care=CARE))
 
     def written(self, header: dict[str, Any]) -> ProofFile | None:
         """Writes the file; None, and a warning, if that does not succeed."""

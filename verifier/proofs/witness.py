@@ -2,8 +2,8 @@
 
 Every dual state of a search is a choice of numbers mu at the neurons and kappa <= 0 at their cuts, and of weights of a
 clause's rows.  Given these, each neuron is minimised by itself over its two cases (docs/proofs.md), so the bound of a
-witness is at least that of the state it comes from, and any rounding of its numbers leaves a valid one.  What is written
-down is rounded first, and then evaluated here: a proof holds nothing that was not seen to suffice.
+witness is at least that of the state it comes from, and any rounding of its numbers leaves a valid one.  What is
+written down is rounded first, and then evaluated here: a proof holds nothing that was not seen to suffice.
 
 requires:   the task in float64
 guarantees: `Witness.lower` is rigorous, as that of any proof
@@ -19,8 +19,9 @@ from typing import Any
 import torch
 
 from verifier.bounding.core.state import State
-from verifier.bounding.core.sweep import Kinks, Plane, Remainder, Sweep
+from verifier.bounding.core.sweep import Choice, Kinks, Plane, Remainder, Sweep
 from verifier.bounding.cuts.anderson import Cut
+from verifier.bounding.cuts.faces import CutFaces, Face
 from verifier.bounding.solvers.face_dual import FaceVariables
 from verifier.bounding.solvers.lagrangian import Multipliers
 from verifier.bounding.solvers.multipliers import MultiplierVariables
@@ -153,9 +154,16 @@ def of_faces(state: FaceVariables, task: Task) -> Witness:
     parts = []
     for kinks, choice, cuts in zip(task.sweep.kinks, choices, bent, strict=True):
         split = None if kinks.sign is None or choice.split is None else -kinks.sign * choice.split
-        weights = [] if cuts is None or choice.face is None else zip(cuts.cuts, choice.face.weights, strict=True)
-        parts.append(GroupPart(choice.slope, split, tuple(CutPart(at.cut, weight) for at, weight in weights)))
+        parts.append(GroupPart(choice.slope, split, _cuts_of(cuts, choice)))
     return Witness(tuple(parts), None if state.weights is None else point[..., faces.variables :])
+
+
+def _cuts_of(cuts: CutFaces | None, choice: Choice) -> tuple[CutPart, ...]:
+    """The cuts of a group, by the weights that they have in its upper faces."""
+    if cuts is None:
+        return ()
+    assert isinstance(choice.face, Face)
+    return tuple(CutPart(at.cut, weight) for at, weight in zip(cuts.cuts, choice.face.weights, strict=True))
 
 
 def of_multipliers(state: MultiplierVariables, task: Task) -> Witness:
@@ -204,7 +212,7 @@ def witness_of(state: Proof, task: Task) -> Witness:
 
 @dataclass(frozen=True)
 class Precision:
-    """How numbers are written down: slopes and shares on a grid of so many steps (None: as floats), deltas as floats."""
+    """How numbers are written down: slopes and shares on a grid of so many steps (None: floats), others as floats."""
 
     steps: int | None
     floats: torch.dtype

@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,26 @@ import torch
 
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.closing import closes, crossed
-from verifier.property.problem import Problem
 from verifier.proofs.attest import Attested
+from verifier.proofs.boxes import BoxScribe
 from verifier.proofs.encode import Encoder
 from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Written, parted
 from verifier.proofs.stream import Node, Piece, Pieces, Table, chosen
-from verifier.search.journal import By, Closed, Event, Listener, Settled, Split, Superseded
+from verifier.property.problem import Problem
+from verifier.search.boxes.bounds import BoxBounds
+from verifier.search.boxes.boxes import BoxDomains
+from verifier.search.journal import (
+    By,
+    Clipped,
+    Closed,
+    Event,
+    Finishing,
+    Listener,
+    Settled,
+    Split,
+    Superseded,
+    Undecided,
+)
 from verifier.search.signs.root import Batch
 from verifier.shapes import Float, Tensor
 
@@ -55,17 +69,27 @@ class ProofWriter(Listener):
         self._problem, self._kinds = problem, kinds
         self._ledger = Ledger()
         self._settled: dict[int, Written] = {}
+        self._boxes = BoxScribe(problem)
+        self._finishing = -1  # the box that a search by signs is at work on, in this process
 
     # ------------------------------------------------------------ listening
 
     def note(self, event: Event) -> list[Note] | None:
         match event:
             case Split(domains=Batch()):
-                return list(_born(event, boxes=False))
+                return list(_born(event, False, self._finishing))
+            case Split():
+                return list(_born(event, True, -1))
+            case Finishing(number=number):
+                self._finishing = number
             case Closed(number=number, by=By.CROSSED, evidence=evidence) if len(number):
                 return list(self._crossed(number.tolist(), evidence()))
-            case Closed(number=number, by=By.BOUND | By.LEAF, evidence=evidence) if len(number):
+            case Closed(by=By.FINISHED) | Undecided():
+                self._finishing = -1
+            case Closed(number=number, evidence=evidence) if len(number):
                 return list(self._closed(number.tolist(), evidence()))
+            case Clipped(number=number, evidence=evidence) if len(number):
+                return list(self._clipped(number.tolist(), evidence()))
             case Superseded(number=number) if len(number):
                 return [Dropped(tuple(number.tolist()))]
             case Settled(evidence=evidence):
@@ -86,8 +110,17 @@ class ProofWriter(Listener):
             self._settled[clause] = self._close(clause, weights, _by_default(self._problem, linear))
 
     def _closed(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
-        batch, proof = evidence
-        assert isinstance(proof, Attested)
+        match evidence:
+            case Batch() as batch, Attested() as proof:
+                yield from self._signs(numbers, batch, proof)
+            case BoxDomains() as boxes, BoxBounds() as found:
+                yield from self._boxes.closed(numbers, boxes, found)
+
+    def _clipped(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
+        boxes, found = evidence
+        yield from self._boxes.clipped(numbers, boxes, found)
+
+    def _signs(self, numbers: list[int], batch: Batch, proof: Attested) -> Iterator[Note]:
         encoder = Encoder(proof.witness, proof.sweep)
         clauses = batch.root.numbers[batch.clause].tolist()
         for d, (number, clause) in enumerate(zip(numbers, clauses, strict=True)):
@@ -154,10 +187,10 @@ class ProofWriter(Listener):
                 yield item
 
 
-def _born(event: Split, boxes: bool) -> Iterator[Born]:
+def _born(event: Split, boxes: bool, finishes: int) -> Iterator[Born]:
     columns = event.number.tolist(), event.parent.tolist(), event.clause.tolist(), event.places()
     for number, parent, clause, places in zip(*columns, strict=True):
-        yield Born(number, parent, clause, tuple(map(tuple, places)), boxes)
+        yield Born(number, parent, clause, tuple(map(tuple, places)), boxes, finishes)
 
 
 def _by_default(problem: Problem, linear: bool) -> Written:

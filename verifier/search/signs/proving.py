@@ -1,4 +1,4 @@
-"""What counts as a proof of the bounds that a tier has found: the only way by which `certify` closes domains by bounds."""
+"""What counts as a proof of the bounds that a tier has found: `certify` closes domains in no other way by bounds."""
 
 from __future__ import annotations
 

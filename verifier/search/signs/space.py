@@ -114,16 +114,18 @@ class Policy:
     fill: int = 64  # with fewer children than this, several levels are split at once
     offers: int = 8  # minimisers handed to the falsifier after each batch
     prover: Prover = field(default_factory=AsFound)
+    imply: bool = True  # whole boxes begin with the signs that their clauses imply
 
 
 class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
     """The tree over the signs of all kinks of a problem."""
 
     def __init__(self, root: Root, policy: Policy, until: Until, offer: Offer, journal: Journal | None = None) -> None:
-        self.root, self.policy, self.until, self.offer = root, policy, until, offer
+        self.root = root if policy.imply else replace(root, implied=torch.zeros_like(root.implied))
+        self.policy, self.until, self.offer = policy, until, offer
         self.journal = journal or Journal()
         self.bounding = Stopwatch()
-        self.schedule = Schedule(policy.ladder, root)
+        self.schedule = Schedule(policy.ladder, self.root)
         self.margin = 1e-6  # a float32 bound above it has so far been confirmed in float64
         self._whole = self._numbers(0)  # of the clauses on their whole boxes
 
