@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import scripted
 
 
 @pytest.fixture(scope="module")
-def script(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("incomplete_script", root / "scripts" / "incomplete.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def script() -> ModuleType:
+    return scripted.script("incomplete")
 
 
 def test_the_first_rows_are_spread_over_images_and_rows(script: ModuleType) -> None:

@@ -22,7 +22,7 @@ from verifier.branching.intercept import Intercept
 from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.domains import Domains, Offer, outweighed
+from verifier.search.domains import Domains, Offer
 from verifier.search.journal import (
     Bounded,
     By,
@@ -34,16 +34,13 @@ from verifier.search.journal import (
     Place,
     Split,
     Superseded,
-    Undecided,
 )
-from verifier.search.ladder import Ladder, Schedule
+from verifier.search.ladder import Ladder, Schedule, smoothed
 from verifier.search.signs.leaves import solve_leaf
 from verifier.search.signs.proving import AsFound, Prover
-from verifier.search.signs.root import Batch, Root
-from verifier.search.signs.split import split
+from verifier.search.signs.root import Batch, Root, split
 from verifier.search.signs.tighten import Never, Tightening
 from verifier.search.space import Leaves, Remaining, Space
-from verifier.search.stratify import smoothed
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
@@ -127,7 +124,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         self.bounding = Stopwatch()
         self.schedule = Schedule(policy.ladder, self.root)
         self.margin = 1e-6  # a float32 bound above it has so far been confirmed in float64
-        self._whole = self._numbers(0)  # of the clauses on their whole boxes
+        self._whole = self._numbers(0, root.device)  # of the clauses on their whole boxes
 
     @property
     def roots(self) -> int:
@@ -222,12 +219,6 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
                 return replace(decided, witness=witness)
         reason = Reason.TIMEOUT if self.until.expired() else Reason.NUMERICS
         return self._doubtful(number, decided, reason, max(leaf.lower, lower))
-
-    def _doubtful(self, number: int, decided: Leaves, reason: Reason, lower: float) -> Leaves:
-        """With one more leaf that stays undecided."""
-        self.journal.hear(Undecided(number, reason))
-        doubt, undecided = outweighed(decided.doubt, reason), min(decided.undecided, lower)
-        return replace(decided, doubt=doubt, undecided=undecided)
 
     def open(self, left: RemainingBrood, leaves: Leaves) -> SignDomains:
         """The domains that can be split, with what their children need."""
@@ -331,13 +322,9 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         """Domains leave an ascent as soon as their bound can be proved."""
         return replace(self.until, threshold=self.margin)
 
-    def _numbers(self, count: int) -> Int[Tensor, " D"]:
-        new = self.journal.numbers(count)
-        return torch.arange(new.start, new.stop, device=self.root.device)
-
     def _born(self, batch: Batch, parent: Int[Tensor, " D"], kinks: Int[Tensor, "D levels"]) -> Int[Tensor, " D"]:
         """The numbers of new domains."""
-        number = self._numbers(len(batch))
+        number = self._numbers(len(batch), self.root.device)
         self.journal.hear(
             Split(number, parent, self.root.numbers[batch.clause], batch, lambda: _places(batch, kinks.tolist()))
         )
