@@ -29,6 +29,11 @@ class Run:
     def solved(self) -> bool:
         return self.verdict in DECIDED or self.claimed in DECIDED
 
+    @property
+    def answer(self) -> str:
+        """The verdict, or what was claimed in its place."""
+        return self.verdict if self.claimed is None else f"claimed {self.claimed}"
+
     def spent(self, limit: float) -> float:
         """Its seconds, as the paper's averages take them: the limit if there was no answer."""
         return min(self.seconds, limit) if self.solved else limit

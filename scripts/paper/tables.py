@@ -165,7 +165,7 @@ def mean_domains(runs: Sequence[Run]) -> float | None:
 def runs_table(runs: Mapping[str, Mapping[str, Mapping[str, Run]]]) -> Table:
     """Every run: network, method, property, and what came of it."""
     rows = [
-        (network, method, run.problem, run.claimed or run.verdict, run.seconds, run.domains)
+        (network, method, run.problem, run.answer, run.seconds, run.domains)
         for network, methods in runs.items()
         for method, found in methods.items()
         for run in found.values()
