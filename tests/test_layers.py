@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 LAYERS = (
-    "errors registry arguments output clock precision processes machine shapes operators network property result "
+    "errors files registry arguments output clock precision processes machine shapes operators network property result "
     "bounding branching falsify search config loading pipeline survey api batch report cli"
 ).split()
 # Those before the operators are one layer of leaves; __init__ and __main__ open the door to everything.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class Circumstances(ABC):
     """What an answer speaks of and how it came about: the same for verdicts and for bounds."""
 
     setting: Setting = field(default_factory=Setting)
@@ -67,6 +68,14 @@ class Circumstances:
             "threads": self.threads,
             "versions": self.versions,
         }
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """The object of `--json`."""
+
+    def as_json(self) -> str:
+        """`as_dict` on one line.  Infinities and NaN have no JSON form and become null."""
+        return json.dumps(finite(self.as_dict()), allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +143,6 @@ class Result(Circumstances):
         }
         head = {"verdict": self.verdict.value, "reason": reason, "message": self.message}
         return head | self.around(PHASES, said)
-
-    def as_json(self) -> str:
-        """`as_dict` on one line.  Infinities and NaN have no JSON form and become null."""
-        return json.dumps(finite(self.as_dict()), allow_nan=False)
 
 
 def _witness(counterexample: Counterexample | None) -> dict[str, Any] | None:

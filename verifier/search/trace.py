@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import torch
 
-from verifier.errors import InputError
+from verifier.files import blamed
 from verifier.search.journal import (
     Bounded,
     Clipped,
@@ -47,10 +47,8 @@ def tracing(path: str | None) -> Iterator[Journal]:
     if path is None:
         yield Journal()
         return
-    try:
+    with blamed("the trace cannot be written", path):
         Path(path).touch()
-    except OSError as error:
-        raise InputError(f"the trace cannot be written: {error.strerror or error}", path) from error
     with Path(path).open("w", encoding="utf-8") as file:
         yield Journal([TraceWriter(file)])
 

@@ -14,10 +14,9 @@ from verifier.bounding.relaxation.zonotope import AffineForm
 from verifier.bounding.rows import Conjunction
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, Effort
-from verifier.search.boxes.boxes import BoxDomains, halved
+from verifier.search.boxes.boxes import BoxDomains, Table, halved
+from verifier.search.boxes.climb import best_weights
 from verifier.search.boxes.space import InputSpace
-from verifier.search.boxes.table import Table
-from verifier.search.boxes.weights import best_weights
 
 
 def test_weights_balance_rows_that_exclude_each_other() -> None:

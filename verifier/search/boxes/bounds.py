@@ -14,11 +14,9 @@ from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.branching.input_split import BoxView, InputSplit
 from verifier.network.network import Network
-from verifier.search.boxes.boxes import BoxDomains
+from verifier.search.boxes.boxes import BoxDomains, Table
+from verifier.search.boxes.climb import best_weights, climb
 from verifier.search.boxes.clip import clipped, hull
-from verifier.search.boxes.slopes import climb
-from verifier.search.boxes.table import Table
-from verifier.search.boxes.weights import best_weights
 from verifier.shapes import Bool, Float, Int, Tensor
 
 SINGLE, DOUBLE = 0, 1

@@ -5,7 +5,7 @@ satisfies slope . x + offset <= 0, and for every input i
 
     slope_i x_i <= -offset - (least value of the other terms over the box).
 
-requires:   planes that include all rounding errors (`planes`)
+requires:   planes that include all rounding errors
 guarantees: what is cut off holds no unsafe point; limits are rounded outward, and what is not finite cuts nothing
 source:     contraction of boxes by linear constraints, as in "Clip-and-Verify" (2025) and older interval methods
 """

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from verifier.bounding.core.base import Until
+from verifier.bounding.core.state import cat
 from verifier.bounding.relaxation.zonotope import fits_single
 from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, BoxEvidence, Effort
-from verifier.search.boxes.boxes import BoxDomains, divisible, middle, moved_ends, split
+from verifier.search.boxes.boxes import BoxDomains, Table, divisible, middle, moved_ends, split
 from verifier.search.boxes.candidates import Candidates
-from verifier.search.boxes.table import Table
-from verifier.search.domains import Offer, Outcome, cat, outweighed
-from verifier.search.journal import Bounded, By, Clipped, Closed, Journal, Place, Split, Undecided
+from verifier.search.domains import Offer, Outcome, outweighed
+from verifier.search.journal import Bounded, By, Clipped, Closed, Journal, Place, Split
 from verifier.search.space import Leaves, Remaining, Space
 from verifier.shapes import Bool, Float, Int, Tensor
 
@@ -101,7 +101,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._symbols = net.n_in + net.relus  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
-        self._whole = self._numbers(0)  # of the root boxes
+        self._whole = self._numbers(0, self._table.lower.device)  # of the root boxes
 
     @property
     def roots(self) -> int:
@@ -143,15 +143,11 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             made = made.select(made.kinks.argsort())
             return self._born(made, made.number, lambda: moved_ends(parents, made))
 
-    def _numbers(self, count: int) -> Int[Tensor, " D"]:
-        new = self.journal.numbers(count)
-        return torch.arange(new.start, new.stop, device=self._table.lower.device)
-
     def _born(
         self, boxes: BoxDomains, parent: Int[Tensor, " D"], places: Callable[[], list[list[Place]]]
     ) -> BoxDomains:
         """The same with numbers of their own."""
-        born = replace(boxes, number=self._numbers(len(boxes)))
+        born = replace(boxes, number=self._numbers(len(boxes), boxes.low.device))
         self.journal.hear(Split(born.number, parent, born.clause, born, places))
         return born
 
@@ -263,9 +259,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
                 self.journal.hear(Closed(number, By.FINISHED, lambda: boxes.select(torch.tensor([place]))))
                 return decided
             reason = outcome.reason
-        self.journal.hear(Undecided(int(number), reason))
-        undecided = min(decided.undecided, float(boxes.lower[place]))
-        return replace(decided, doubt=outweighed(decided.doubt, reason), undecided=undecided)
+        return self._doubtful(int(number), decided, reason, float(boxes.lower[place]))
 
     def _stuck(self, left: BoxDomains) -> list[tuple[int, bool]]:
         """Boxes for `finish`, the most urgent first, and whether there is no other way."""

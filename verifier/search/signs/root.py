@@ -1,7 +1,8 @@
-"""What all domains of a problem share: the network, the boxes with their bounds, the rows of the clauses."""
+"""What the domains of a problem share: the network, the boxes with their bounds, the rows; and how they are split."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -58,7 +59,7 @@ class Root:
             region.to(torch.float32),
             torch.tensor(box, device=like.device),
             torch.tensor(numbers, device=like.device),
-            _table(problem, numbers),
+            Conjunction.of(problem, [[number] for number in numbers]),
             slacks,
             like.new_full((len(numbers),), -torch.inf),
             implied_signs(problem, numbers, kinks),
@@ -181,17 +182,32 @@ class Batch(State):
         return (self.signs == 0) & (low < 0) & (high > 0)
 
 
-def _table(problem: Problem, clauses: Sequence[int]) -> Conjunction:
-    """The rows of the clauses, padded to the longest."""
-    most = max(len(problem.rows[k].c) for k in clauses)
-    new, shape = problem.lower.new_zeros, (len(clauses), max(1, most))
-    A, c = new(*shape, problem.network.n_out), new(*shape)
-    B = new(*shape, problem.network.n_in) if any(problem.rows[k].B is not None for k in clauses) else None
-    present = torch.zeros(shape, dtype=torch.bool, device=c.device)
-    for i, k in enumerate(clauses):
-        rows = problem.rows[k]
-        count = max(1, len(rows.c))  # a clause without rows gets 0 <= 0, which no bound can refute
-        A[i, : len(rows.c)], c[i, : len(rows.c)], present[i, :count] = rows.A, rows.c, True
-        if B is not None and rows.B is not None:
-            B[i, : len(rows.c)] = rows.B
-    return Conjunction(A, B, c, present)
+@dataclass(frozen=True, eq=False)
+class Children(State):
+    """Children of several parents, one below the other."""
+
+    parent: Int[Tensor, " C"]
+    signs: Int8[Tensor, "C A"]
+    kinks: Int[Tensor, "C levels"]  # where the parent was split; -1 where it could not be split so often
+
+
+def split(signs: Int8[Tensor, "P A"], scores: Float[Tensor, "P A"], batch: int) -> Children:
+    """Split every parent at its best kinks, several levels at once while that keeps the batch within `batch`.
+
+    Require: some kinks; those that may be split have a score >= 0.  Guarantee: the children of a parent cover it and
+    differ from each other.  A parent with fewer such kinks than others gets fewer children; with none, itself.
+    """
+    may_split = scores >= 0
+    most, room = int(may_split.sum(dim=1).max()), int(math.log2(max(2, batch / len(signs))))
+    levels = max(1, min(most, room))
+    best = scores.topk(levels, dim=1).indices
+    free, now = may_split.gather(1, best).unsqueeze(1), signs.gather(1, best).unsqueeze(1)  # [P, 1, levels]
+    numbers = torch.arange(2**levels, device=best.device).unsqueeze(1)
+    bits = ((numbers >> torch.arange(levels, device=best.device)) & 1).unsqueeze(0)  # [1, 2^levels, levels]
+    choice = torch.where(free, (2 * bits - 1).to(torch.int8), now)  # [P, 2^levels, levels]
+    different = (free | (bits == 0)).all(dim=2)  # one pattern only for what is not split
+    made = signs.repeat_interleave(len(numbers), dim=0)
+    made.scatter_(1, best.repeat_interleave(len(numbers), dim=0), choice.flatten(0, 1))
+    parent = torch.arange(len(signs), device=best.device).repeat_interleave(len(numbers))
+    kinks = torch.where(free.squeeze(1), best, -1).repeat_interleave(len(numbers), dim=0)
+    return Children(parent, made, kinks).select(different.flatten())

@@ -15,14 +15,14 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes, crossed
-from verifier.bounding.core.state import HALF_MOST
+from verifier.bounding.core.state import cat, halved
 from verifier.bounding.solvers.solver import Proof
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.domains import Domains, Offer, cat, outweighed
+from verifier.search.domains import Domains, Offer
 from verifier.search.journal import (
     Bounded,
     By,
@@ -34,15 +34,12 @@ from verifier.search.journal import (
     Place,
     Split,
     Superseded,
-    Undecided,
 )
-from verifier.search.ladder import Ladder, Schedule
+from verifier.search.ladder import Ladder, Schedule, smoothed
 from verifier.search.signs.leaves import solve_leaf
-from verifier.search.signs.root import Batch, Root
-from verifier.search.signs.split import split
+from verifier.search.signs.root import Batch, Root, split
 from verifier.search.signs.tighten import Never, Tightening
 from verifier.search.space import Leaves, Remaining, Space
-from verifier.search.stratify import smoothed
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
@@ -123,7 +120,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         self.bounding = Stopwatch()
         self.schedule = Schedule(policy.ladder, root)
         self.margin = 1e-6  # a float32 bound above it has so far been confirmed in float64
-        self._whole = self._numbers(0)  # of the clauses on their whole boxes
+        self._whole = self._numbers(0, root.device)  # of the clauses on their whole boxes
 
     @property
     def roots(self) -> int:
@@ -220,19 +217,13 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         reason = Reason.TIMEOUT if self.until.expired() else Reason.NUMERICS
         return self._doubtful(number, decided, reason, max(leaf.lower, lower))
 
-    def _doubtful(self, number: int, decided: Leaves, reason: Reason, lower: float) -> Leaves:
-        """With one more leaf that stays undecided."""
-        self.journal.hear(Undecided(number, reason))
-        doubt, undecided = outweighed(decided.doubt, reason), min(decided.undecided, lower)
-        return replace(decided, doubt=doubt, undecided=undecided)
-
     def open(self, left: RemainingBrood, leaves: Leaves) -> SignDomains:
         """The domains that can be split, with what their children need."""
         rows = torch.nonzero(~left.closed & ~left.affine).flatten()
         brood, found = left.brood, left.found
         batch = brood.batch.select(rows)
         lower, rise = left.lower.clamp(max=0.0)[rows], brood.risen(left.lower)[rows]
-        variables = found.variables[rows].nan_to_num(0.0).clamp(max=HALF_MOST)
+        variables = found.variables[rows].nan_to_num(0.0)
         tier, variables = self.schedule.place(brood.tier, batch, variables, (lower, rise))
         bounds = lower.new_zeros(len(rows), 0) if batch.bounds is None else batch.bounds
         return SignDomains(
@@ -244,7 +235,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             batch.signs,
             rise,
             torch.where(tier == brood.tier, found.masks[rows], batch.clause),  # a higher tier has cuts of its own
-            variables.half(),
+            halved(variables),
             self._scores(left, batch, rows),
             bounds,
         )
@@ -307,7 +298,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
                     tier=torch.zeros_like(some.tier),
                     signs=some.signs[:, places],
                     masks=some.clause.clone(),
-                    variables=variables.half(),
+                    variables=halved(variables),
                     scores=some.scores[:, places],
                     bounds=torch.cat(bounds, dim=1) if bounds else some.bounds,
                 )
@@ -326,13 +317,9 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         """Domains leave an ascent as soon as their bound can be proved."""
         return replace(self.until, threshold=self.margin)
 
-    def _numbers(self, count: int) -> Int[Tensor, " D"]:
-        new = self.journal.numbers(count)
-        return torch.arange(new.start, new.stop, device=self.root.device)
-
     def _born(self, batch: Batch, parent: Int[Tensor, " D"], kinks: Int[Tensor, "D levels"]) -> Int[Tensor, " D"]:
         """The numbers of new domains."""
-        number = self._numbers(len(batch))
+        number = self._numbers(len(batch), self.root.device)
         self.journal.hear(
             Split(number, parent, self.root.numbers[batch.clause], batch, lambda: _places(batch, kinks.tolist()))
         )

@@ -11,8 +11,8 @@ import pytest
 import torch
 from rounding import random_case
 
+from verifier.falsify.real import MOST_ENTRIES, RationalNetwork
 from verifier.network.network import Affine, Network
-from verifier.network.rational import MOST_ENTRIES, RationalNetwork
 from verifier.operators import Dense
 
 

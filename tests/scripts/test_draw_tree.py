@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted import script
 
 from verifier.errors import InputError
-from verifier.report.tree import draw_tree, read_trace
+
+draw_tree, read_trace = script("draw_tree").draw_tree, script("draw_tree").read_trace
 
 
 def line(number: int, parent: int | None, splits: int, bound: float | None, **rest: Any) -> str:
