@@ -44,12 +44,15 @@ class Tuning:
 
     steps: tuple[float, float] = (1e-2, 1e-4)  # of Big-M, first and last
     longer: bool = False  # whether Active Set needs more iterations
-    bdd: Mapping[str, Any] = field(default_factory=dict)  # options of BDD+
+    weights: tuple[float, float] = (10.0, 500.0)  # of BDD+'s proximal terms, first and last
 
     @property
     def start(self) -> dict[str, Any]:
         """How Big-M climbs, alone or before others."""
         return {"first_step": self.steps[0], "last_step": self.steps[1], "start": "zero"}
+
+    def bdd(self, iterations: int) -> dict[str, Any]:
+        return {"iterations": iterations, "first_weight": self.weights[0], "last_weight": self.weights[1]}
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Listed:
 class Iterations:
     """How long the dual methods run."""
 
+    bdd: int
     big_m: int
     initial: int
     active_set: tuple[int, ...]
@@ -105,7 +109,7 @@ class Scale:
 PICTURED = (
     Pictured("sgd", "cifar_sgd_8px"),
     Pictured("madry", "cifar_madry_8px"),
-    Pictured("mnist", "mnist_wide_kw", Tuning((1e-1, 1e-3), longer=True)),
+    Pictured("mnist", "mnist_wide_kw", Tuning((1e-1, 1e-3), longer=True, weights=(1.0, 50.0))),
 )
 LISTED = (
     Listed("base", "cifar_base_kw", "properties_base", ("search.batch=300",)),
@@ -140,6 +144,7 @@ FULL = Scale(
     width=7000,
     masks=7,
     iterations=Iterations(
+        bdd=400,
         big_m=850,
         initial=500,
         active_set=(80, 180, 600, 1050, 1650),
@@ -160,6 +165,7 @@ QUICK = Scale(
     width=1000,
     masks=2,
     iterations=Iterations(
+        bdd=400,
         big_m=850,
         initial=500,
         active_set=(80, 180),
@@ -179,7 +185,7 @@ def bounders(tuning: Tuning, count: Iterations) -> tuple[Method, ...]:
         Method("CROWN", "crown"),
         Method(PLANET, "lp"),
         Method(ONE_CUT, "lp_cuts", {"rounds": 1}),
-        Method("BDD+", "bdd_plus", tuning.bdd),
+        Method("BDD+", "bdd_plus", tuning.bdd(count.bdd)),
         Method("Big-M", "big_m", {"iterations": count.big_m, **tuning.start}),
         *(_active_set(it, count, tuning) for it in count.active_set),
         *(_active_set(it, count, tuning) for it in count.longer if tuning.longer),
