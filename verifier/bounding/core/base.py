@@ -114,6 +114,14 @@ class Bound:
         )
 
 
+    def then(self: BoundT, found: BoundT) -> BoundT:
+        """What was found from here on, with the iterations of both."""
+        return replace(found, iterations=self.iterations + found.iterations)
+
+
+BoundT = TypeVar("BoundT", bound=Bound)
+
+
 @dataclass(frozen=True)
 class Until:
     """When to stop: at a deadline, at a bound that is good enough, or as soon as nobody waits for it any more."""

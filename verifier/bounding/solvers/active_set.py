@@ -22,7 +22,7 @@ from verifier.bounding.cuts.masks import CutMasks, Form, find_masks
 from verifier.bounding.solvers.big_m import BigMOptions
 from verifier.bounding.solvers.lagrangian import Inner, Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, cuts_of, proved
-from verifier.bounding.solvers.solver import Certified, Task, Variables
+from verifier.bounding.solvers.solver import Certified, Task, Variables, variables_of
 from verifier.registry import AscentOptions, Count, Literal, Options, Positive, Share, Step
 
 COPIES = 6
@@ -79,8 +79,9 @@ class ActiveSetOptions(AscentOptions, frozen=True):
 class ActiveSet(MultiplierSolver):
     """Big-M first, then Adam on all multipliers while masks are added.
 
-    A child that starts from its parent's multipliers needs no Big-M.  Masks that it may have inherited (their constants
-    are computed anew for its bounds) count towards `additions.most`.
+    A child starts from its parent's multipliers.  Those of the newest splits are found by the steps of Big-M that come
+    first (`resumed`); the later ascent's are too short for them.  Masks that it may have inherited (their constants are
+    computed anew for its bounds) count towards `additions.most`.
     """
 
     ascent: Ascent = field(default_factory=lambda: Ascent(600, Steps(1e-3, 1e-6, linear=True)))
@@ -90,6 +91,7 @@ class ActiveSet(MultiplierSolver):
     masks: Form = Form.ROWS
     point: OraclePoint = OraclePoint.MINIMISER
     threshold: float = 0.5  # of shared masks
+    resumed: Ascent = field(default_factory=lambda: Ascent(0, Steps(1e-2, 1e-4, linear=True)))  # on Big-M, in children
 
     @classmethod
     def of(cls, options: ActiveSetOptions) -> ActiveSet:
@@ -103,6 +105,10 @@ class ActiveSet(MultiplierSolver):
             options.threshold,
         )
 
+    def resuming(self, iterations: int) -> ActiveSet:
+        """The same with so many iterations of Big-M in children, whose steps fall as on the whole boxes."""
+        return replace(self, resumed=replace(self.initial, iterations=iterations))
+
     @property
     def proves(self) -> bool:
         return True
@@ -112,11 +118,18 @@ class ActiveSet(MultiplierSolver):
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
         """Big-M, then masks."""
-        state = self.init(task)
+        first = self.warmed(self.initial, task, self.init(task), until)
+        return first.then(self.solve(task, variables_of(first), until))
+
+    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Bound:
+        """A little of Big-M, then masks."""
+        first = self.warmed(self.resumed, task, self.init(task, parent), until)
+        return first.then(self.solve(task, variables_of(first), until, averaging))
+
+    def warmed(self, ascent: Ascent, task: Task, state: Variables, until: Until) -> Bound:
+        """An ascent on the multipliers that there are, without new masks."""
         dual = state.dual(task)
-        first = self.initial.run(dual, state.start(task, dual), until, watch=self.watch)
-        found = self.solve(task, state.at(first.point), until)
-        return replace(found, iterations=first.iterations + found.iterations)
+        return proved(dual, ascent.run(dual, state.start(task, dual), until, watch=self.watch), state)
 
     def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
         dual = state.dual(task)
@@ -153,7 +166,7 @@ class Growing:
         seen.follow(climb.rows)
         due = self.solver.additions.due(t, self.masks.count)
         if due or self.solver.point is OraclePoint.AVERAGE:
-            seen.add(climb.dual.primal(at)[0], at.z)
+            seen.add(climb.dual.vertex(at), at.z)
         if not due:
             return at
         found = find_masks(self.task.geometries, seen, self.solver.masks, self.solver.threshold)

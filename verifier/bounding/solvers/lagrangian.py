@@ -159,7 +159,7 @@ class Lagrangian(Dual[Inner]):
             stable = stable - kinks.sign * at.split
         mu_kinks = torch.where(kinks.ambiguous, at.alpha - at.beta1, stable)
         self._charge_cuts(k, at, rest)
-        return kinks.scatter(lam, mu_kinks), x, (g > 0).to(g.dtype)
+        return kinks.scatter(lam, mu_kinks), x, (g >= 0).to(g.dtype)
 
     def _charge_cuts(self, k: int, at: Multipliers, rest: Remainder) -> None:
         """What the cuts of group k add to the coefficients of its sources."""
@@ -173,6 +173,19 @@ class Lagrangian(Dual[Inner]):
     def primal(self, at: Inner) -> tuple[list[Tensor | None], list[Tensor]]:
         """x[j] of all sources and x_hat at the kinks, when the inner minimiser is completed by the passing neurons."""
         return self.sweep.through_kinks(at.x0, at.x)
+
+    def vertex(self, at: Inner) -> list[Tensor | None]:
+        """`primal` with every x[j] at the nearer end of its box: a minimiser if passing neurons had multipliers too.
+
+        Only their values move, those of the input and of ambiguous neurons are ends already.
+        """
+        return [self._nearer_end(j, x) for j, x in enumerate(self.primal(at)[0])]
+
+    def _nearer_end(self, source: int, x: Float[Tensor, "D S n"] | None) -> Float[Tensor, "D S n"] | None:
+        if x is None:
+            return None
+        low, high = (side.unsqueeze(1) for side in self.sweep.region.source(source))
+        return torch.where(x - low > high - x, high, low)
 
     def supergradient(
         self, point: Float[Tensor, "D S V"], at: Inner, seen: Average | None = None

@@ -25,7 +25,7 @@ from verifier.bounding.solvers.active_set import (
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierSolver
 from verifier.bounding.solvers.saddle import Caps, Prices, Primal, Saddle, blend
-from verifier.bounding.solvers.solver import Certified, Task, Variables
+from verifier.bounding.solvers.solver import Certified, Task, Variables, variables_of
 from verifier.registry import AscentOptions, Count, Options, Positive, Step
 from verifier.shapes import Bool, Float, Tensor
 
@@ -134,7 +134,7 @@ class AsSpOptions(Options, frozen=True):
 class SaddlePoint(MultiplierSolver):
     """Frank-Wolfe with step 1 / (t + offset), after an ascent on Big-M (or Active Set) multipliers.
 
-    A child that starts from its parent's multipliers does not need that ascent.  They are all that is left afterwards:
+    A child starts from its parent's multipliers, with a shorter ascent or none.  They are all that is left afterwards:
     the prices are sums of multipliers of forgotten masks, so that the state alone does not prove the bound.
     """
 
@@ -154,6 +154,10 @@ class SaddlePoint(MultiplierSolver):
         primal_start = Ascent.of(options.primal_start, linear=True)
         return cls(options.iterations, options.offset, ActiveSet.of(initial), primal_start)
 
+    def resuming(self, iterations: int) -> SaddlePoint:
+        """The same with so many iterations of Big-M in children."""
+        return replace(self, initial=self.initial.resuming(iterations))
+
     def watched(self, watch: Watch) -> SaddlePoint:
         return replace(self, watch=watch, initial=self.initial.watched(watch))
 
@@ -162,9 +166,11 @@ class SaddlePoint(MultiplierSolver):
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
         first = self.initial.begin(task, until)
-        assert isinstance(first.state, Variables)
-        found = self.solve(task, first.state, until)
-        return replace(found, iterations=first.iterations + found.iterations)
+        return first.then(self.solve(task, variables_of(first), until))
+
+    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Bound:
+        first = self.initial.warmed(self.initial.resumed, task, self.init(task, parent), until)
+        return first.then(self.solve(task, variables_of(first), until))
 
     def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
         """Frank-Wolfe from the prices of given multipliers."""

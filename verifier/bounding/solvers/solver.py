@@ -162,6 +162,12 @@ class Solved(Bound):
     scouted: int = 0  # of the iterations, those before the last ascent
 
 
+def variables_of(bound: Bound) -> Variables:
+    """The variables that a solver has found."""
+    assert isinstance(bound.state, Variables)
+    return bound.state
+
+
 @dataclass(frozen=True)
 class Solver(Bounder):
     """A bounder whose variables can be kept, and from which it can go on."""
@@ -195,6 +201,13 @@ class Solver(Bounder):
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
         """Bound whole boxes: what comes before an ascent, and the ascent.  A parent may be of any kind."""
         return self.solve(task, self.init(task, None if parent is None else converted(task, parent, self.kind)), until)
+
+    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Bound:
+        """Bound parts of regions whose variables are known: what comes before an ascent there, and the ascent.
+
+        Require: a parent of the solver's kind.
+        """
+        return self.solve(task, self.init(task, parent), until, averaging)
 
     @abstractmethod
     def bytes_each(self, task: Task) -> int:
