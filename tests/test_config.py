@@ -57,7 +57,7 @@ def of_a_method(name: str) -> bool:
 
 def other(value: Any) -> Any:
     """Another valid value of an option of a method."""
-    words = {"linear": "zero", "rows": "shared", "minimiser": "average"}
+    words = {"linear": "zero", "rows": "shared", "minimiser": "average", "oracle": "random"}
     if isinstance(value, str):
         return words[value]
     if isinstance(value, list | tuple):

@@ -15,6 +15,7 @@ from verifier.bounding.core.base import Objective, Region, Until, together, wide
 from verifier.bounding.core.closing import closes
 from verifier.bounding.hidden import IN_TURN, GroupBounds, RootBounds, Workers
 from verifier.bounding.relaxation.interval import Interval
+from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.crown import Linear
 from verifier.network.network import Network
 from verifier.property.problem import Problem
@@ -109,22 +110,12 @@ class RowsOfBoxes:
     @classmethod
     def of(cls, problem: Problem, boxes: Int[Tensor, " D"]) -> RowsOfBoxes:
         members = [problem.clauses_of[box] for box in boxes.tolist()]
-        count = max(sum(len(problem.rows[k].c) for k in clauses) for clauses in members)
-        new, shape = problem.lower.new_zeros, (len(members), max(count, 1))
-        A, c = new(*shape, problem.network.n_out), new(*shape)
-        takes_inputs = any(problem.rows[k].B is not None for clauses in members for k in clauses)
-        B = new(*shape, problem.network.n_in) if takes_inputs else None
+        rows = Conjunction.of(problem, members)
         rows_of = {}
         for d, clauses in enumerate(members):
-            start = 0
+            stop = 0
             for k in clauses:
-                rows = problem.rows[k]
-                if not len(rows.c):  # every point of the box is unsafe: nothing to bound
-                    continue
-                place = (d, slice(start, start + len(rows.c)))
-                A[place], c[place] = rows.A, rows.c
-                if B is not None and rows.B is not None:
-                    B[place] = rows.B
-                rows_of[k] = place
-                start += len(rows.c)
-        return cls(Objective(len(problem.network.layers), A, B, -c), rows_of)
+                start, stop = stop, stop + len(problem.rows[k].c)
+                if stop > start:  # without rows every point of the box is unsafe: nothing to bound
+                    rows_of[k] = (d, slice(start, stop))
+        return cls(Objective(len(problem.network.layers), rows.A, rows.B, -rows.c), rows_of)

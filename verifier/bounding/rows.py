@@ -5,6 +5,7 @@ A clause is empty if for some weights lambda >= 0 with sum 1 the combination of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,6 +15,7 @@ from verifier.bounding.core.rounding import MARGIN, round_up, source_magnitude
 from verifier.bounding.core.state import State
 from verifier.bounding.core.sweep import Sweep, dot
 from verifier.operators import gamma
+from verifier.property.problem import Problem
 from verifier.shapes import Bool, Float, Tensor
 
 
@@ -25,6 +27,26 @@ class Conjunction(State):
     B: Float[Tensor, "D m n0"] | None
     c: Float[Tensor, "D m"]
     present: Bool[Tensor, "D m"]
+
+    @classmethod
+    def of(cls, problem: Problem, clauses: Sequence[Sequence[int]]) -> Conjunction:
+        """For each region the rows of some clauses, one below the other; none at all become 0 <= 0, never refuted."""
+        used = [[problem.rows[k] for k in some] for some in clauses]
+        shape = (len(used), max([1, *(sum(len(rows.c) for rows in some) for some in used)]))
+        new, takes_inputs = problem.lower.new_zeros, any(rows.B is not None for some in used for rows in some)
+        A, c = new(*shape, problem.network.n_out), new(*shape)
+        B = new(*shape, problem.network.n_in) if takes_inputs else None
+        present = torch.zeros(shape, dtype=torch.bool, device=c.device)
+        present[:, 0] = True
+        for d, some in enumerate(used):
+            start = 0
+            for rows in some:
+                place = (d, slice(start, start + len(rows.c)))
+                A[place], c[place], present[place] = rows.A, rows.c, True
+                if B is not None and rows.B is not None:
+                    B[place] = rows.B
+                start += len(rows.c)
+        return cls(A, B, c, present)
 
     def combined(self, layer: int, weights: Float[Tensor, "D S m"]) -> Objective:
         """The objective that the weights make of the rows."""

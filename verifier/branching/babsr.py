@@ -38,18 +38,25 @@ class BaBSR(Brancher[View]):
 
 def estimates(view: View) -> tuple[Float[Tensor, "D A"], Float[Tensor, "D A"]]:
     """The scores and the costs of the intercepts, both non-negative."""
+    nothing = view.trace.x0[:, 0, :0]
+    found = group_estimates(view)
+    gains = torch.cat([nothing, *(gain for gain, _ in found)], dim=1)
+    return gains.clamp(min=0), torch.cat([nothing, *(cost for _, cost in found)], dim=1)
+
+
+def group_estimates(view: View) -> list[tuple[Float[Tensor, "D a"], Float[Tensor, "D a"]]]:
+    """Group by group: the smaller of the two gains, which may be negative, and the costs of the intercepts."""
     sweep = view.sweep
     trace = sweep.backward(view.objective, Linear(Slope.PARALLEL).choices(sweep))
-    changes, intercepts = [trace.x0[:, 0, :0]], [trace.x0[:, 0, :0]]
+    found = []
     for k, (kinks, lam) in enumerate(zip(sweep.kinks, trace.coefficients, strict=True)):
         if lam is None:
-            changes.append(torch.zeros_like(kinks.l_hat[:, 0]))
-            intercepts.append(changes[-1])
+            nothing = torch.zeros_like(kinks.l_hat[:, 0])
+            found.append((nothing, nothing))
             continue
         slope, coefficient = kinks.upper.squeeze(1), lam[:, 0]
         cost = (-coefficient).clamp(min=0) * kinks.intercept.squeeze(1)
         from_bias = coefficient * sweep.net.layers[k].bias[kinks.index]
         passing, blocking = (1 - slope) * from_bias + cost, -slope * from_bias + cost
-        changes.append(torch.minimum(passing, blocking).clamp(min=0))
-        intercepts.append(cost)
-    return torch.cat(changes, dim=1), torch.cat(intercepts, dim=1)
+        found.append((torch.minimum(passing, blocking), cost))
+    return found

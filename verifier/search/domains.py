@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
-import torch
-
+from verifier.bounding.core.state import State
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.shapes import Float, Int, Int8, Tensor
-
-Self = TypeVar("Self", bound="Domains")
 
 Offer = Callable[[Tensor, Tensor], Counterexample | None]
 """Tries points [P, n0] for clauses [P] (numbers of the property): the falsifier."""
 
 
 @dataclass(frozen=True, eq=False)
-class Domains:
+class Domains(State):
     """A batch of subproblems: every field is a tensor whose first axis counts them.  No Python object per domain.
 
     `number` names the domain: it is unique in all searches and processes that share a journal.  `clause` counts the
@@ -36,30 +33,14 @@ class Domains:
     def __len__(self) -> int:
         return len(self.number)
 
-    def arrays(self) -> tuple[Tensor, ...]:
-        return tuple(getattr(self, f.name) for f in fields(self))
-
-    def select(self: Self, rows: Tensor) -> Self:
-        """Some of the domains: by index or by a mask."""
-        return type(self)(*(array[rows] for array in self.arrays()))
-
-    def to(self: Self, device: torch.device) -> Self:
-        return type(self)(*(array.to(device) for array in self.arrays()))
-
     @property
     def bytes_each(self) -> int:
         """The memory of one domain."""
-        return sum(array[:1].numel() * array.element_size() for array in self.arrays()) if len(self) else 1
+        arrays = (getattr(self, f.name) for f in fields(self))
+        return sum(array[:1].numel() * array.element_size() for array in arrays) if len(self) else 1
 
 
 DomainsT = TypeVar("DomainsT", bound=Domains)
-
-
-def cat(parts: Sequence[DomainsT]) -> DomainsT:
-    """The domains of several batches.  Require: at least one."""
-    if len(parts) == 1:
-        return parts[0]
-    return type(parts[0])(*(torch.cat(arrays) for arrays in zip(*(part.arrays() for part in parts), strict=True)))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Generic
 
 import torch
 
+from verifier.bounding.core.state import cat, tree_map
 from verifier.search.domains import DomainsT
 from verifier.shapes import Tensor
 
@@ -48,8 +49,7 @@ class Frontier(Generic[DomainsT]):
             free = torch.nonzero(self._rank == torch.inf).flatten()
         assert self._store is not None
         places = free[: len(domains)]
-        for mine, other in zip(self._store.arrays(), domains.arrays(), strict=True):
-            mine[places] = other.to(mine.device, mine.dtype)
+        tree_map(lambda mine, other: mine.index_copy_(0, places, other.to(mine)), self._store, domains)
         known = domains.lower.to("cpu", torch.float32)
         self._rank[places] = torch.where(known.isnan(), -torch.inf, known.clamp(max=torch.finfo(known.dtype).max))
         self.open += len(domains)
@@ -91,9 +91,6 @@ class Frontier(Generic[DomainsT]):
         def more(array: Tensor) -> Tensor:
             return torch.zeros(extra, *array.shape[1:], dtype=array.dtype)
 
-        if self._store is None:
-            self._store = type(like)(*(more(array) for array in like.arrays()))
-        else:
-            grown = (torch.cat([array, more(array)]) for array in self._store.arrays())
-            self._store = type(like)(*grown)
+        new = tree_map(more, like if self._store is None else self._store)
+        self._store = new if self._store is None else cat([self._store, new])
         self._rank = torch.cat([self._rank, torch.full((extra,), torch.inf)])

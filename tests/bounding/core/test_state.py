@@ -11,7 +11,7 @@ import torch
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Objective, Region, Until
-from verifier.bounding.core.state import State, cat, tree_map
+from verifier.bounding.core.state import State, cat, halved, tree_map
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.masks import Form, Geometries
 from verifier.bounding.hidden import RootBounds
@@ -101,7 +101,7 @@ def test_parts_of_an_objective_make_the_whole(name: str) -> None:
 @pytest.mark.parametrize("name", STATES)
 def test_precision_changes_floats_only_and_comes_back(name: str) -> None:
     state = STATES[name]
-    for precision in (state.to(torch.float32), state.half()):
+    for precision in (state.to(torch.float32), state.to(torch.float16)):
         for old, new in zip(tensors(state), tensors(precision), strict=True):
             assert old.is_floating_point() == new.is_floating_point()
             if old.is_floating_point():
@@ -111,6 +111,12 @@ def test_precision_changes_floats_only_and_comes_back(name: str) -> None:
     assert equal(state.to(torch.float32).to(torch.float64).to(torch.float32), state.to(torch.float32))
     assert equal(state.to(torch.device("cpu")), state)
     assert equal(tree_map(torch.clone, state), state)
+
+
+def test_half_precision_is_cut_off_where_it_ends() -> None:
+    found = halved(torch.tensor([1e6, -1e6, 0.5, torch.inf]))
+    assert found.dtype is torch.float16
+    assert found.tolist() == [60000.0, -60000.0, 0.5, 60000.0]
 
 
 def test_a_shared_objective_serves_any_regions() -> None:

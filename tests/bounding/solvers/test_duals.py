@@ -16,7 +16,7 @@ from verifier.bounding.core.ascent import Ascent, Dual, Steps
 from verifier.bounding.core.base import Bounder, Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.anderson import RowGeometry
-from verifier.bounding.cuts.masks import Form
+from verifier.bounding.cuts.masks import Form, RandomMasks
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.relaxation.interval import Interval
@@ -35,9 +35,10 @@ SOLVERS: dict[str, Bounder] = {
     "big_m_zero": BigM(SHORT, Start.ZERO),
     "active_set": ActiveSet(SHORT, SHORT, Additions(10, 2, 3)),
     "active_set_shared": ActiveSet(SHORT, SHORT, Additions(10, 1, 3), masks=Form.SHARED, point=OraclePoint.AVERAGE),
+    "active_set_random": ActiveSet(SHORT, SHORT, Additions(10, 2, 3), selection=RandomMasks(3)),
     "saddle_point": SaddlePoint(25, initial=ActiveSet(Ascent(0, SHORT.steps), SHORT, Additions(most=0))),
 }
-TIGHT = {"active_set", "active_set_shared", "saddle_point"}  # may exceed the Planet relaxation
+TIGHT = {"active_set", "active_set_shared", "active_set_random", "saddle_point"}  # may exceed the Planet relaxation
 
 
 def untied(solver: Bounder) -> Bounder:

@@ -401,7 +401,7 @@ def test_states_are_kept_and_children_start_from_them() -> None:
     torch.testing.assert_close(parent.state.lower(task), parent.lower)
     swapped = cat([parent.state.select(torch.tensor([i])) for i in (1, 0)])
     torch.testing.assert_close(swapped.select(torch.tensor([1, 0])).lower(task), parent.lower)
-    small = parent.state.half()
+    small = parent.state.to(torch.float16)
     assert small.point.dtype is torch.float16
     torch.testing.assert_close(small.lower(task), parent.lower, rtol=0, atol=2e-2)
     stay = replace(method, ascent=Ascent(0, SHORT.steps))

@@ -118,7 +118,7 @@ def test_children_start_validly_from_their_parents(family: str, solver: str, see
     reference: Bounder = PlanetLP() if solver in ("alpha_crown", "big_m") else CutLP(rounds=10)
     program = reference.bound(net, below, objective, Until()).lower + 2e-3
     assert bool((state(parent).lower(task) <= program).all())
-    for kept in (state(parent), state(parent).half()):
+    for kept in (state(parent), state(parent).to(torch.float16)):
         warm = went_on(SOLVERS[solver], task, kept)
         start = went_on(stopped(SOLVERS[solver]), task, kept)
         assert bool((warm.lower <= program).all())
@@ -192,7 +192,7 @@ def test_half_of_the_precision_is_close(solver: str) -> None:
     net, region, objective = instance("conv", 4)
     whole = state(SOLVERS[solver].bound(net, region, objective, Until()))
     task = task_of(net, region, objective)
-    torch.testing.assert_close(whole.half().lower(task), whole.lower(task), rtol=0, atol=2e-2)
+    torch.testing.assert_close(whole.to(torch.float16).lower(task), whole.lower(task), rtol=0, atol=2e-2)
 
 
 @pytest.mark.parametrize("family", networks.FAMILIES)

@@ -72,16 +72,6 @@ def test_both_readers_agree(text: str) -> None:
     assert_same(found, parse_general(text))
 
 
-@settings(max_examples=100)
-@given(texts())
-def test_plain_lines_at_the_beginning_are_read_alike(text: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanner, "MIN_LINES", 1)
-        found = parse_fast(text.encode())
-    assert found is not None
-    assert_same(found, parse_general(text))
-
-
 @settings(max_examples=30)
 @given(texts(), st.integers(30, 80))
 def test_the_cuts_between_chunks_do_not_matter(text: str, chunk: int) -> None:
@@ -130,9 +120,7 @@ BOX = declared(2, 1) + "(assert (>= X_0 0))(assert (<= X_0 1))(assert (>= X_1 0)
         "(vnnlib-version <2.0>)" + BOX,
     ],
 )
-@pytest.mark.parametrize("lines", [1, 1000])
-def test_everything_else_is_left_to_the_general_reader(text: str, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanner, "MIN_LINES", lines)
+def test_everything_else_is_left_to_the_general_reader(text: str) -> None:
     assert parse_fast(text.encode()) is None
     assert parse_fast(text.replace(")(", ")\n(").encode()) is None
 
@@ -161,8 +149,7 @@ PLAIN = "(assert (<= X_0 1))\n(assert (>= X_1 0))\n(assert (<= X_1 1))\n(assert 
         ("0))\n(declare-const Y_1 Real)", False),
     ],
 )
-def test_lines_that_are_not_quite_plain(line: str, readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanner, "MIN_LINES", 1)
+def test_lines_that_are_not_quite_plain(line: str, readable: bool) -> None:
     text = declared(2, 1) + PLAIN.format(line)
     found = parse_fast(text.encode())
     assert (found is not None) == readable
@@ -174,8 +161,7 @@ def test_lines_that_are_not_quite_plain(line: str, readable: bool, monkeypatch: 
     ("extra", "readable"),
     [(" x", False), (")", False), (" (declare-const Y_0 Real)", False), ("(assert (<= Y_0 0))", True)],
 )
-def test_declarations_with_something_behind_them(extra: str, readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanner, "MIN_LINES", 1)
+def test_declarations_with_something_behind_them(extra: str, readable: bool) -> None:
     text = "(declare-const Y_0 Real)\n(declare-const X_0 Real)" + extra + "\n(assert (<= X_0 1))\n(assert (>= X_0 0))\n"
     text += "(assert (<= Y_0 1))"
     found = parse_fast(text.encode())

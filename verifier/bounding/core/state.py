@@ -19,8 +19,7 @@ from verifier.shapes import Float, Tensor
 SHARED = {"axes": "shared"}
 COMMON = {"axes": "common"}
 
-HALF_MOST = 60000.0
-"""The largest number that half precision keeps: it ends soon after it."""
+HALF_MOST = 60000.0  # half precision ends soon after it
 
 T = TypeVar("T")
 StateT = TypeVar("StateT", bound="State")
@@ -83,13 +82,9 @@ class State:
         """States that are to be put together, made alike."""
         return parts
 
-    def half(self: StateT) -> StateT:
-        """In half precision: enough to start from, never a proof."""
-        return tree_map(lambda t: halved(t) if t.is_floating_point() else t, self)
-
 
 def halved(values: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-    """Numbers in half precision, cut off where it ends."""
+    """Numbers in half precision, cut off where it ends: enough to start from, never a proof."""
     return values.clamp(-HALF_MOST, HALF_MOST).half()
 
 

@@ -6,6 +6,7 @@ The oracle is the separation oracle of the Anderson relaxation, asked at a prima
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -140,6 +141,42 @@ def find_masks(geometries: Geometries, average: Average, form: Form, threshold: 
             bits = bits.new_zeros(sweep.region.count, *bits.shape[1:]).index_copy_(0, rows, bits)
         found.append(GroupBits(form, bits))
     return tuple(found)
+
+
+class Selection(ABC):
+    """Which masks are added when it is time for some."""
+
+    @abstractmethod
+    def masks(self, geometries: Geometries, average: Average, form: Form, threshold: float, number: int) -> MaskSet:
+        """One for each kink, as `find_masks` has them; `number` counts those that were added before."""
+
+
+@dataclass(frozen=True)
+class MostViolated(Selection):
+    """What the oracle finds."""
+
+    def masks(self, geometries: Geometries, average: Average, form: Form, threshold: float, number: int) -> MaskSet:
+        return find_masks(geometries, average, form, threshold)
+
+
+@dataclass(frozen=True)
+class RandomMasks(Selection):
+    """Every bit a fair coin: what the oracle is to be compared with.
+
+    The coins are the same for all regions and objectives, so that a batch is bounded like its members.
+    source: [SCB], "Ran. Selection" in the appendix on the selection criterion
+    """
+
+    seed: int = 0
+
+    def masks(self, geometries: Geometries, average: Average, form: Form, threshold: float, number: int) -> MaskSet:
+        like = find_masks(geometries, average, form, threshold)
+        coins = torch.Generator(geometries.sweep.region.lower.device).manual_seed(1000 * self.seed + number)
+        return tree_map(partial(_tossed, coins), like)
+
+
+def _tossed(coins: torch.Generator, like: Bool[Tensor, "D S ..."]) -> Bool[Tensor, "D S ..."]:
+    return torch.randint(2, like.shape[2:], generator=coins, device=like.device).bool().expand_as(like)
 
 
 def _middle(kinks: Kinks, x: Float[Tensor, "d S n"], x_hat: Float[Tensor, "d S n"]) -> Float[Tensor, "d S a"]:

@@ -7,6 +7,9 @@ source:     [SCB] sec:active, algorithm alg:active-set
 Every so many iterations the oracle adds a mask per neuron: the most violated cut at a primal point.  The paper takes
 the inner minimiser, a vertex of the boxes, where a neuron with z = 1 gets a mask that Big-M already has.  The average
 of the last minimisers is an interior point and gives better masks.
+
+Two of the paper's experiments are options: `additions.every` is its omega (300, 450, 600), and with `selection: random`
+masks are drawn instead of asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Climb, Steps
 from verifier.bounding.core.base import Bound, Bounder, Until, widest
 from verifier.bounding.cuts.anderson import RowGeometry, SharedGeometry
-from verifier.bounding.cuts.masks import CutMasks, Form, find_masks
+from verifier.bounding.cuts.masks import CutMasks, Form, MostViolated, RandomMasks, Selection
 from verifier.bounding.solvers.big_m import BigMOptions
 from verifier.bounding.solvers.lagrangian import Inner, Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, cuts_of, proved
@@ -73,6 +76,7 @@ class ActiveSetOptions(AscentOptions, frozen=True):
     masks: Literal["rows", "shared"] = "rows"  # one bit per weight, or one threshold per group
     point: Literal["minimiser", "average"] = "minimiser"  # where the oracle is asked
     threshold: Share = 0.5  # of shared masks
+    selection: Literal["oracle", "random"] = "oracle"  # the most violated masks or, to compare with, random ones
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class ActiveSet(MultiplierSolver):
     masks: Form = Form.ROWS
     point: OraclePoint = OraclePoint.MINIMISER
     threshold: float = 0.5  # of shared masks
+    selection: Selection = field(default_factory=MostViolated)
     resumed: Ascent = field(default_factory=lambda: Ascent(0, Steps(1e-2, 1e-4, linear=True)))  # on Big-M, in children
 
     @classmethod
@@ -103,6 +108,7 @@ class ActiveSet(MultiplierSolver):
             Form(options.masks),
             OraclePoint(options.point),
             options.threshold,
+            RandomMasks() if options.selection == "random" else MostViolated(),
         )
 
     def resuming(self, iterations: int) -> ActiveSet:
@@ -169,7 +175,8 @@ class Growing:
             seen.add(climb.dual.vertex(at), at.z)
         if not due:
             return at
-        found = find_masks(self.task.geometries, seen, self.solver.masks, self.solver.threshold)
+        solver, known = self.solver, self.masks.count
+        found = solver.selection.masks(self.task.geometries, seen, solver.masks, solver.threshold, known)
         self.masks = self.masks.join(CutMasks((found,)))
         self.dual = self.dual.with_cuts(cuts_of(self.task.geometries, found))
         everyone = len(climb.rows) == self.task.sweep.region.count  # a selection copies all masks

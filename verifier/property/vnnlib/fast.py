@@ -25,7 +25,7 @@ from verifier.property.vnnlib.clauses import (
     UPPER,
     empty_box_warning,
 )
-from verifier.property.vnnlib.scan import INPUT, NUMBER, OUTPUT, Indices, Scan, SmallInts, Triples, scan, scan_lines
+from verifier.property.vnnlib.scan import INPUT, NUMBER, OUTPUT, Indices, Scan, SmallInts, Triples, scan
 
 _CASE = re.compile(rb"\(&t+\)|t")
 
@@ -34,12 +34,9 @@ def parse_fast(data: bytes) -> Property | None:
     """The property, or None if the text is not of the common form."""
     if b"\0" in data:  # words are compared as numbers, in which a character 0 at the end does not count
         return None
-    head = scan_lines(data)
-    found = scan(data if head is None else data[head[1] :])
+    found = scan(data)
     if found is None:
         return None
-    if head is not None:
-        found = Scan.joined([head[0], found])
     layout = _layout(found.letters)
     counts = _counts(*found.declared)
     if layout is None or counts is None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.search.domains import Domains, cat
+from verifier.bounding.core.state import cat
+from verifier.search.domains import Domains
 from verifier.search.journal import Place
 from verifier.shapes import Bool, Float, Int, Tensor
 

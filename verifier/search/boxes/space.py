@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from verifier.bounding.core.base import Until
+from verifier.bounding.core.state import cat
 from verifier.bounding.relaxation.zonotope import fits_single
 from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
@@ -22,7 +23,7 @@ from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, 
 from verifier.search.boxes.boxes import BoxDomains, divisible, middle, moved_ends, split
 from verifier.search.boxes.candidates import Candidates
 from verifier.search.boxes.table import Table
-from verifier.search.domains import Offer, Outcome, cat, outweighed
+from verifier.search.domains import Offer, Outcome, outweighed
 from verifier.search.journal import Bounded, By, Clipped, Closed, Journal, Place, Split, Undecided
 from verifier.search.space import Leaves, Remaining, Space
 from verifier.shapes import Bool, Float, Int, Tensor

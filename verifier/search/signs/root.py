@@ -58,7 +58,7 @@ class Root:
             region.to(torch.float32),
             torch.tensor(box, device=like.device),
             torch.tensor(numbers, device=like.device),
-            _table(problem, numbers),
+            Conjunction.of(problem, [[number] for number in numbers]),
             slacks,
             like.new_full((len(numbers),), -torch.inf),
             implied_signs(problem, numbers, kinks),
@@ -179,19 +179,3 @@ class Batch(State):
         """
         low, high = self.cut()
         return (self.signs == 0) & (low < 0) & (high > 0)
-
-
-def _table(problem: Problem, clauses: Sequence[int]) -> Conjunction:
-    """The rows of the clauses, padded to the longest."""
-    most = max(len(problem.rows[k].c) for k in clauses)
-    new, shape = problem.lower.new_zeros, (len(clauses), max(1, most))
-    A, c = new(*shape, problem.network.n_out), new(*shape)
-    B = new(*shape, problem.network.n_in) if any(problem.rows[k].B is not None for k in clauses) else None
-    present = torch.zeros(shape, dtype=torch.bool, device=c.device)
-    for i, k in enumerate(clauses):
-        rows = problem.rows[k]
-        count = max(1, len(rows.c))  # a clause without rows gets 0 <= 0, which no bound can refute
-        A[i, : len(rows.c)], c[i, : len(rows.c)], present[i, :count] = rows.A, rows.c, True
-        if B is not None and rows.B is not None:
-            B[i, : len(rows.c)] = rows.B
-    return Conjunction(A, B, c, present)

@@ -15,14 +15,14 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes, crossed
-from verifier.bounding.core.state import HALF_MOST
+from verifier.bounding.core.state import cat, halved
 from verifier.bounding.solvers.solver import Proof
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
 from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.domains import Domains, Offer, cat, outweighed
+from verifier.search.domains import Domains, Offer, outweighed
 from verifier.search.journal import (
     Bounded,
     By,
@@ -232,7 +232,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         brood, found = left.brood, left.found
         batch = brood.batch.select(rows)
         lower, rise = left.lower.clamp(max=0.0)[rows], brood.risen(left.lower)[rows]
-        variables = found.variables[rows].nan_to_num(0.0).clamp(max=HALF_MOST)
+        variables = found.variables[rows].nan_to_num(0.0)
         tier, variables = self.schedule.place(brood.tier, batch, variables, (lower, rise))
         bounds = lower.new_zeros(len(rows), 0) if batch.bounds is None else batch.bounds
         return SignDomains(
@@ -244,7 +244,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             batch.signs,
             rise,
             torch.where(tier == brood.tier, found.masks[rows], batch.clause),  # a higher tier has cuts of its own
-            variables.half(),
+            halved(variables),
             self._scores(left, batch, rows),
             bounds,
         )
@@ -307,7 +307,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
                     tier=torch.zeros_like(some.tier),
                     signs=some.signs[:, places],
                     masks=some.clause.clone(),
-                    variables=variables.half(),
+                    variables=halved(variables),
                     scores=some.scores[:, places],
                     bounds=torch.cat(bounds, dim=1) if bounds else some.bounds,
                 )

@@ -1,0 +1,268 @@
+"""Linear maps between flat vectors, applied to batches [m, n] of rows.
+
+Each map holds the numbers of the file.  `forward` and `transpose` are sums of products, in whatever order numpy takes;
+`depth` bounds how many roundings lie between an entry of a result and what it was made from, in both directions.
+`absolute` has the absolute values of all entries.  With `exact` entries (rationals) the same code makes no rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+_rational = np.frompyfunc(Fraction, 1, 1)
+
+
+def rational(values: Array) -> Array:
+    """The same numbers as fractions."""
+    found: Array = np.asarray(_rational(values), dtype=object).reshape(values.shape)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Select:
+    """Entry i of the result is entry index[i] of the vector, or zero where that is -1."""
+
+    index: Ints
+    n_in: int
+    roundings = 0
+
+    @property
+    def n_out(self) -> int:
+        return len(self.index)
+
+    @property
+    def depth(self) -> int:
+        kept = self.index[self.index >= 0]
+        return int(np.bincount(kept).max()) if len(kept) else 0
+
+    @property
+    def entries(self) -> Array:
+        return np.ones(1) if (self.index >= 0).any() else np.zeros(1)
+
+    def forward(self, x: Array) -> Array:
+        return _padded(x)[:, self.index]
+
+    def transpose(self, y: Array) -> Array:
+        kept = np.flatnonzero(self.index >= 0)
+        found = np.zeros((len(y), self.n_in), y.dtype)
+        if not len(kept):
+            return found
+        order = kept[np.argsort(self.index[kept], kind="stable")]
+        places, starts = np.unique(self.index[order], return_index=True)
+        found[:, places] = np.add.reduceat(y[:, order], starts, axis=1)
+        return found
+
+    def mapped(self, change: Callable[[Array], Array]) -> Select:
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Entry by entry times `factor` / `divisor`, where each factor is off by so many `roundings` of the true one."""
+
+    factor: Array
+    divisor: Array
+    roundings: int = 0
+
+    @property
+    def n_in(self) -> int:
+        return len(self.factor)
+
+    n_out = n_in
+
+    @property
+    def depth(self) -> int:
+        return 2 + self.roundings
+
+    @property
+    def entries(self) -> Array:
+        return self.factor
+
+    def forward(self, x: Array) -> Array:
+        found: Array = x * self.factor / self.divisor
+        return found
+
+    transpose = forward
+
+    def mapped(self, change: Callable[[Array], Array]) -> Scale:
+        return replace(self, factor=change(self.factor), divisor=change(self.divisor))
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """The matrix [n, k], applied to each of `count` blocks of k entries."""
+
+    matrix: Array
+    count: int = 1
+    roundings = 0
+
+    @property
+    def n_in(self) -> int:
+        return self.count * int(self.matrix.shape[1])
+
+    @property
+    def n_out(self) -> int:
+        return self.count * int(self.matrix.shape[0])
+
+    @property
+    def depth(self) -> int:
+        return max(self.matrix.shape) + 1
+
+    @property
+    def entries(self) -> Array:
+        return self.matrix
+
+    def forward(self, x: Array) -> Array:
+        return self._blocks(x, self.matrix.T)
+
+    def transpose(self, y: Array) -> Array:
+        return self._blocks(y, self.matrix)
+
+    def _blocks(self, x: Array, matrix: Array) -> Array:
+        found = np.dot(x.reshape(len(x) * self.count, matrix.shape[0]), matrix)
+        return found.reshape(len(x), self.count * matrix.shape[1])
+
+    def mapped(self, change: Callable[[Array], Array]) -> Dense:
+        return replace(self, matrix=change(self.matrix))
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """A convolution: `gather` [p, w] names for every window the entries of one channel's image that it covers.
+
+    The kernel [groups, out, in * w] is applied to the same windows of the channels of each group.  `gather` is -1 where
+    a window covers padding; `back` [image, l] names for every entry of the image the places of `gather` that name it.
+    """
+
+    kernel: Array
+    gather: Ints
+    image: int
+    back: Ints = field(init=False)
+    roundings = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "back", _inverse(self.gather.reshape(-1), self.image))
+
+    @property
+    def channels(self) -> int:
+        """Of the input, in one group."""
+        return int(self.kernel.shape[2]) // int(self.gather.shape[1])
+
+    @property
+    def n_in(self) -> int:
+        return int(self.kernel.shape[0]) * self.channels * self.image
+
+    @property
+    def n_out(self) -> int:
+        return int(self.kernel.shape[0] * self.kernel.shape[1]) * len(self.gather)
+
+    @property
+    def depth(self) -> int:
+        return max(int(self.kernel.shape[2]), int(self.kernel.shape[1]) + int(self.back.shape[1])) + 1
+
+    @property
+    def entries(self) -> Array:
+        return self.kernel
+
+    def forward(self, x: Array) -> Array:
+        groups, (p, w) = len(self.kernel), self.gather.shape
+        images = _padded(x.reshape(-1, self.image))[:, self.gather]  # [m * groups * channels, p, w]
+        windows = images.reshape(len(x), groups, self.channels, p, w).transpose(0, 1, 3, 2, 4)
+        found = np.matmul(windows.reshape(len(x), groups, p, -1), self.kernel.transpose(0, 2, 1))
+        return found.transpose(0, 1, 3, 2).reshape(len(x), -1)
+
+    def transpose(self, y: Array) -> Array:
+        groups, (p, w) = len(self.kernel), self.gather.shape
+        windows = np.matmul(y.reshape(len(y), groups, -1, p).transpose(0, 1, 3, 2), self.kernel)
+        spread = windows.reshape(len(y), groups, p, self.channels, w).transpose(0, 1, 3, 2, 4)
+        images = _padded(spread.reshape(-1, p * w))[:, self.back].sum(axis=2)
+        return np.asarray(images).reshape(len(y), -1)
+
+    def mapped(self, change: Callable[[Array], Array]) -> Windows:
+        return replace(self, kernel=change(self.kernel))
+
+
+Map = Select | Scale | Dense | Windows
+
+
+def _padded(x: Array) -> Array:
+    """With a zero behind the last entry, which is what -1 names."""
+    return np.concatenate([x, np.zeros((len(x), 1), x.dtype)], axis=1)
+
+
+def _inverse(index: Ints, n: int) -> Ints:
+    """For each of the numbers 0..n-1 the places where it stands, filled up with -1."""
+    kept = np.flatnonzero(index >= 0)
+    order = kept[np.argsort(index[kept], kind="stable")]
+    values = index[order]
+    counts = np.bincount(values, minlength=n)
+    found = np.full((n, max(int(counts.max()), 1) if n else 1), -1, np.int64)
+    starts = np.cumsum(counts) - counts
+    found[values, np.arange(len(values)) - starts[values]] = order
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Maps applied one after the other, the first of them first."""
+
+    maps: tuple[Map, ...]
+    n_in: int
+
+    @property
+    def n_out(self) -> int:
+        return self.maps[-1].n_out if self.maps else self.n_in
+
+    @property
+    def depth(self) -> int:
+        return sum(m.depth for m in self.maps)
+
+    @property
+    def roundings(self) -> int:
+        """By how many roundings an entry of the product is off before anything is computed."""
+        return sum(m.roundings for m in self.maps)
+
+    @property
+    def is_zero(self) -> bool:
+        return any(not m.entries.any() for m in self.maps)
+
+    @property
+    def gain(self) -> float:
+        """A bound of how much the map, or a part of it, magnifies the largest entry of a vector, in both directions."""
+        gain = 1.0
+        for m in self.maps:
+            ahead, back = np.ones((1, m.n_in)), np.ones((1, m.n_out))
+            size = m.mapped(np.abs)
+            gain *= max(1.0, size.forward(ahead).max(initial=0.0), size.transpose(back).max(initial=0.0))
+        return float(gain)
+
+    def forward(self, x: Array) -> Array:
+        for m in self.maps:
+            x = m.forward(x)
+        return x
+
+    def transpose(self, y: Array) -> Array:
+        for m in reversed(self.maps):
+            y = m.transpose(y)
+        return y
+
+    def mapped(self, change: Callable[[Array], Array]) -> Chain:
+        return replace(self, maps=tuple(m.mapped(change) for m in self.maps))
+
+    def then(self, outer: Map) -> Chain:
+        """Followed by one more map.  Two selections become one, which is exact."""
+        last = self.maps[-1] if self.maps else None
+        if isinstance(last, Select) and isinstance(outer, Select):
+            index = np.append(last.index, -1)[outer.index]
+            return replace(self, maps=(*self.maps[:-1], Select(index, last.n_in)))
+        return replace(self, maps=(*self.maps, outer))
+

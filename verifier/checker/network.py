@@ -1,0 +1,116 @@
+"""A network as affine layers and groups of ReLUs: t_k = sum_j W_kj x_j + b_k, x_k = max(t_k, 0), x_0 the input.
+
+Weights are those of the file, as chains of maps; nothing is multiplied out.  Where several maps lie between two groups,
+|W| stands for the product of their absolute values, which is at least the absolute value of their product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .maps import Array, Chain, rational
+
+LARGEST = 2.0**200
+"""Beyond it underflow could not be priced by a constant: nothing is then proved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """The sum of chains of maps, each applied to a source; `biases` are chains applied to constant vectors."""
+
+    size: int
+    terms: tuple[tuple[int, Chain], ...]
+    biases: tuple[tuple[Chain, Array], ...]
+
+    @property
+    def sources(self) -> list[int]:
+        return sorted({source for source, _ in self.terms})
+
+    @cached_property
+    def depth(self) -> int:
+        """Roundings between an entry of a result and what it was made from, forward, transposed and in the bias."""
+        chains = [chain for _, chain in self.terms] + [chain for chain, _ in self.biases]
+        return sum(chain.depth + 1 for chain in chains) + 1
+
+    @cached_property
+    def gain(self) -> float:
+        return sum(chain.gain for _, chain in self.terms) + sum(chain.gain for chain, _ in self.biases)
+
+    @cached_property
+    def bias(self) -> Array:
+        return sum((chain.forward(value[None])[0] for chain, value in self.biases), np.zeros(self.size))
+
+    @cached_property
+    def bias_size(self) -> Array:
+        """A bound of |b|, and of everything that was added up for it."""
+        return sum((chain.forward(value[None])[0] for chain, value in self.absolute.biases), np.zeros(self.size))
+
+    @cached_property
+    def absolute(self) -> Layer:
+        terms = tuple((source, chain.mapped(np.abs)) for source, chain in self.terms)
+        return Layer(self.size, terms, tuple((chain.mapped(np.abs), np.abs(value)) for chain, value in self.biases))
+
+    @cached_property
+    def exact(self) -> Layer:
+        terms = tuple((source, chain.mapped(rational)) for source, chain in self.terms)
+        return Layer(self.size, terms, tuple((chain.mapped(rational), rational(value)) for chain, value in self.biases))
+
+    def forward(self, x: Sequence[Array]) -> Array:
+        """W x for vectors x[j] of all sources, one each; without the bias."""
+        return sum((chain.forward(x[source][None])[0] for source, chain in self.terms), np.zeros(self.size))
+
+    def transpose(self, mu: Array) -> list[tuple[int, Array]]:
+        """W^T mu for rows mu [m, n], source by source; a source may come twice."""
+        return [(source, chain.transpose(mu)) for source, chain in self.terms]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Layers 1..K+1 (`layers[k - 1]` is layer k); the last of them is the output."""
+
+    n_in: int
+    layers: tuple[Layer, ...]
+
+    @property
+    def groups(self) -> int:
+        return len(self.layers) - 1
+
+    def size(self, k: int) -> int:
+        """Of the input (0), of group k, or of the output."""
+        return self.layers[k - 1].size if k else self.n_in
+
+    def inputs(self, k: int) -> list[int]:
+        """How many entries each source of layer k has."""
+        return [self.size(source) for source in self.layers[k - 1].sources]
+
+    @cached_property
+    def depth(self) -> int:
+        """N of docs/proofs.md: no sum of the inequality goes through more roundings."""
+        return sum(layer.depth for layer in self.layers) + 4 * sum(layer.size for layer in self.layers) + self.n_in + 64
+
+    @cached_property
+    def gain(self) -> float:
+        return max(layer.gain for layer in self.layers)
+
+
+def pruned(n_in: int, layers: Sequence[Layer]) -> Network:
+    """Without terms that are zero, and without groups that nothing reads then."""
+    kept = [tuple(term for term in layer.terms if not term[1].is_zero) for layer in layers]
+    read = {source for source, _ in kept[-1]}
+    for k in range(len(layers) - 1, 0, -1):
+        if k in read:
+            read.update(source for source, _ in kept[k - 1])
+    numbers = {0: 0}
+    for k in range(1, len(layers)):
+        if k in read:
+            numbers[k] = len(numbers)
+    found = []
+    for k, layer in enumerate(layers, start=1):
+        if k in read or k == len(layers):
+            terms = tuple((numbers[source], chain) for source, chain in kept[k - 1])
+            found.append(Layer(layer.size, terms, layer.biases))
+    return Network(n_in, tuple(found))
