@@ -26,6 +26,7 @@ class Statistics:
     max_open: int = 0
     batches: int = 0
     bound_iterations: int = 0
+    claimed: str | None = None  # the verdict of a solver without proofs, if one was asked
     peak_rss_mb: float = 0.0
 
 
@@ -96,6 +97,7 @@ class Result(Circumstances):
     rounding_witness: Counterexample | None = None
     lower_bound: float | None = None  # of the largest row of the worst clause, certified; None if nothing is known
     statistics: Statistics = field(default_factory=Statistics)
+    proof: dict[str, Any] | None = None  # of an `unsat`: its file, bytes, SHA-256 and leaves
 
     def __post_init__(self) -> None:
         if (self.verdict is Verdict.SAT) != (self.counterexample is not None):
@@ -140,6 +142,7 @@ class Result(Circumstances):
             "arithmetic": self.arithmetic,
             "rounding_witness": _witness(self.rounding_witness),
             "statistics": asdict(self.statistics),
+            "proof": self.proof,
         }
         head = {"verdict": self.verdict.value, "reason": reason, "message": self.message}
         return head | self.around(PHASES, said)

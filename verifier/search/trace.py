@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -39,18 +39,18 @@ Line = dict[str, Any]
 
 
 @contextmanager
-def tracing(path: str | None) -> Iterator[Journal]:
-    """A journal that writes to that file; without a file one that keeps nothing.
+def tracing(path: str | None, listeners: Sequence[Listener] = ()) -> Iterator[Journal]:
+    """A journal that writes to that file; without a file one that tells only the other listeners.
 
     A file that does not take any more ends the trace, not the search; what was written before is complete lines.
     """
     if path is None:
-        yield Journal()
+        yield Journal(listeners)
         return
     with blamed("the trace cannot be written", path):
         Path(path).touch()
     with Path(path).open("w", encoding="utf-8") as file:
-        yield Journal([TraceWriter(file)])
+        yield Journal([TraceWriter(file), *listeners])
 
 
 class TraceWriter(Listener):
