@@ -339,3 +339,26 @@ def test_it_runs_alone_where_torch_is_not_installed(sums: Instance, tmp_path: Pa
     )
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.startswith("accepted")
+
+
+def test_the_example_of_the_documentation(tmp_path: Path, root: Path) -> None:
+    """docs/proofs.md reads these bytes by hand."""
+    page = (root / "docs" / "proofs.md").read_text().partition("## An example")[2]
+    body = bytes.fromhex("".join(re.findall(r"^\| `([0-9a-f ]+)` \|", page, re.MULTILINE)))
+    constants = {"W": [[1.0], [-1.0]], "b": [1.0, 1.0], "V": [[1.0, 1.0]]}
+    nodes = [
+        helper.make_node("Gemm", ["X", "W", "b"], ["h"], transB=1),
+        helper.make_node("Relu", ["h"], ["a"]),
+        helper.make_node("Gemm", ["a", "V"], ["Y"], transB=1),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1]) for name in "XY"]
+    weights_of = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "example", ends[:1], ends[1:], weights_of)
+    net, prop = tmp_path / "n.onnx", tmp_path / "p.vnnlib"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), net)
+    prop.write_text(
+        "(declare-const X_0 Real)(declare-const Y_0 Real)(assert (>= X_0 -1))(assert (<= X_0 1))(assert (<= Y_0 1.5))"
+    )
+    write_proof(tmp_path / "proof", net, prop, body)
+    found = check(str(net), str(prop), str(tmp_path / "proof"), exact=True)
+    assert found.margin == pytest.approx(0.5, abs=1e-9)
