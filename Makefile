@@ -6,6 +6,8 @@
 # make regression  the verdicts of all bundled properties
 # make benchmarks FAMILY=acasxu TIMEOUT=60  one family: a folder with an instances.csv, or its name below BENCHMARKS
 # make fuzz MINUTES=10 SEED=0  random instances against exact answers; goes on where it stopped (build/fuzz)
+# make paper DATA=.../oval_paper OUT=results/paper  the paper's experiments; goes on where it stopped
+# make paper-quick DATA=.../oval_paper  a tenth of them
 # make docs    the documentation as a site in build/site, every link checked
 # make clean   removes what the other targets made
 #
@@ -29,7 +31,7 @@ TIMEOUT ?=
 OUT ?= results/$(notdir $(patsubst %/,%,$(FAMILY)))$(addprefix -,$(TIMEOUT))
 BATCH_ARGS ?=
 
-.PHONY: help install demo test test-all test-everywhere lint format bench regression benchmarks fuzz docs clean
+.PHONY: help install demo test test-all test-everywhere lint format bench regression benchmarks fuzz paper paper-quick docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -99,6 +101,18 @@ benchmarks: $(READY)
 	expected="$$folder/expected.csv"; test -f "$$expected" || expected=; \
 	$(BIN)/python -m verifier batch "$$folder" --out "$(OUT)" $${expected:+--expected "$$expected"} \
 		$(if $(TIMEOUT),--timeout $(TIMEOUT)) $(BATCH_ARGS)
+
+# PAPER_ARGS="--only memory" runs one stage, PAPER_ARGS="--jobs 1" one process at a time.
+DATA ?=
+PAPER_ARGS ?=
+paper: OUT := results/paper
+paper-quick: OUT := results/paper-quick
+
+paper: $(READY)
+	$(BIN)/python scripts/reproduce.py "$(DATA)" --out "$(OUT)" $(PAPER_ARGS)
+
+paper-quick: $(READY)
+	$(BIN)/python scripts/reproduce.py "$(DATA)" --out "$(OUT)" --quick $(PAPER_ARGS)
 
 # The tools of the site come when they are asked for first; the constraint keeps torch as it is.
 $(DOCS_READY): $(READY)

@@ -19,20 +19,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from verifier.bounding.core.ascent import Ascent, Average, Climb, Dual, Steps
-from verifier.bounding.core.base import Bounder, Objective, Region, Until
+from verifier.bounding.core.ascent import Average, Climb, Dual, Steps
+from verifier.bounding.core.base import Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.masks import CutMasks, Form, Threshold, find_masks
 from verifier.bounding.hidden import RootBounds
-from verifier.bounding.solvers.active_set import ActiveSet, Additions
-from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
-from verifier.bounding.solvers.big_m import BigM, Start
+from verifier.bounding.solvers.alpha_crown import SlopeDual
+from verifier.bounding.solvers.big_m import Start
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import cuts_of
 from verifier.bounding.solvers.propagated import PropagatedDual, find
 from verifier.bounding.solvers.saddle import Caps, Primal, Saddle
-from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.bounding.solvers.solver import Task
 from verifier.network.lowering.convert import to_graph_module
 from verifier.network.models.onnx import load_onnx
@@ -175,73 +173,6 @@ def ratios(case: Case, rounds: int) -> None:
         print(f"  {name:34s} {middle / unit:6.2f} {1000 * middle:8.1f}")
 
 
-def memory(width: int, masks: int, iterations: int) -> None:
-    """Peak memory of each method, and of Active Set with 1..masks masks, on two hidden layers of `width` units."""
-    from multiprocessing import get_context
-
-    print(f"\npeak memory above the network itself, two hidden layers of {width} units, one objective, float32")
-    context = get_context("spawn")
-    for method, count, what in [
-        ("crown", 0, ""),
-        ("alpha_crown", iterations, f"{iterations} iterations"),
-        ("big_m", iterations, f"{iterations} iterations"),
-        *(("active_set, rows", m, f"{m} masks") for m in range(1, masks + 1)),
-        *(("active_set, shared", m, f"{m} masks") for m in (1, masks)),
-        ("saddle_point", iterations, f"{iterations} iterations"),
-        ("saddle_point", 4 * iterations, f"{4 * iterations} iterations"),
-    ]:
-        with context.Pool(1) as pool:
-            used = pool.apply(_peak, (width, method, count))
-        print(f"  {method:20s} {what:16s} {used:8.0f} MB", flush=True)
-
-
-def _peak(width: int, method: str, count: int) -> float:
-    """Megabytes that one call adds at most, measured in a process of its own."""
-    from verifier.network.network import Affine
-    from verifier.operators import Dense
-
-    torch.set_num_threads(1)
-    generator = torch.Generator().manual_seed(0)
-
-    def layer(source: int, rows: int, columns: int) -> Affine:
-        weight = torch.randn(rows, columns, generator=generator).div_(columns**0.5)
-        return Affine(f"layer{source + 1}", (rows,), ((source, Dense(weight)),), torch.zeros(rows), torch.zeros(rows))
-
-    net = Network((784,), (layer(0, width, 784), layer(1, width, width)), layer(2, 1, width))
-    x = torch.rand(1, 784, generator=generator)
-    region = RootBounds(None).region(net, x - 0.01, x + 0.01, Until())
-    bounder = _measured(method, count)
-    before = _restart_peak()
-    bounder.bound(net, region, Objective(3, torch.ones(1, 1, 1)), Until())
-    return (_status("VmHWM") - before) / 1024
-
-
-def _measured(method: str, count: int) -> Bounder:
-    """The method with few iterations: none needs more memory for more of them, and Active Set has its masks early."""
-    few = Ascent(2, STEPS)
-    masks = Form.SHARED if method.endswith("shared") else Form.ROWS
-    return {
-        "crown": Linear(),
-        "alpha_crown": AlphaCrown(Ascent(count, STEPS)),
-        "big_m": BigM(Ascent(count, STEPS)),
-        "saddle_point": SaddlePoint(
-            count, initial=ActiveSet(Ascent(0, STEPS), few, Additions(most=0)), primal_start=few
-        ),
-    }.get(method) or ActiveSet(Ascent(count + 2, STEPS), few, Additions(count + 2, count, count), masks=masks)
-
-
-def _restart_peak() -> int:
-    """Forget the peak so far (Linux); the kilobytes in use now."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
-
-
-def _status(key: str) -> int:
-    """A figure in kilobytes of what the kernel knows about this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(f"{key}:")))
-
-
 def cases(batch: int) -> list[Case]:
     """Base, Deep and a fully connected network, or what the clone brings along."""
     if not SHARED.is_dir():
@@ -265,14 +196,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--memory", type=int, metavar="WIDTH", help="the memory experiment at this width instead")
     options = parser.parse_args()
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    if options.memory:
-        return memory(options.memory, 7, 10)
     for case in cases(options.batch):
         ratios(case, options.rounds)
-    return None
 
 
 if __name__ == "__main__":

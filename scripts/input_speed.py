@@ -28,9 +28,8 @@ from verifier.operators import Dense
 from verifier.property.problem import Problem, canonicalise
 from verifier.property.property import Boxes, Clause, ExactRow, Property, RoundedRows
 from verifier.search.boxes.bounds import BoxBounder, Effort
-from verifier.search.boxes.boxes import BoxDomains, split
+from verifier.search.boxes.boxes import BoxDomains, Table, split
 from verifier.search.boxes.space import InputOptions, InputSpace
-from verifier.search.boxes.table import Table
 from verifier.search.loop import BranchAndBound, Limits, run
 
 WIDTHS = (5, 50, 50, 50, 50, 50, 50, 5)

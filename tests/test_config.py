@@ -20,6 +20,7 @@ from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
+from verifier.bounding.solvers.bdd_plus import BddPlus
 from verifier.bounding.solvers.big_m import BigM
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.propagated import Propagated
@@ -103,6 +104,7 @@ def test_methods_have_the_defaults_of_their_classes() -> None:
         "alpha_crown": Certified(AlphaCrown()),
         "propagated": Certified(Propagated.in_rounds()),
         "big_m": Certified(BigM(Ascent(850, steps))),  # the class has the paper's 180 of complete verification
+        "bdd_plus": Certified(BddPlus()),
         "active_set": Certified(ActiveSet()),
         "saddle_point": Certified(SaddlePoint()),
         "as_sp": Certified(SaddlePoint(3000, initial=ActiveSet())),
@@ -162,7 +164,7 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 
 
 def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
-    with pytest.raises(InputError, match=r"planet.*active_set, alpha_crown, as_sp, big_m, crown, interval"):
+    with pytest.raises(InputError, match=r"planet.*active_set, alpha_crown, as_sp, bdd_plus, big_m, crown, interval"):
         Bounding().bounder("planet")
 
 

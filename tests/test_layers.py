@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
 
 LAYERS = (
-    "errors registry arguments output clock precision processes machine shapes operators network property result "
-    "bounding branching falsify search config loading pipeline survey api batch report cli"
+    "checker errors files registry arguments output clock precision processes machine shapes operators network "
+    "property result bounding branching falsify search proofs config loading pipeline survey api batch report cli"
 ).split()
 # Those before the operators are one layer of leaves; __init__ and __main__ open the door to everything.
 DOORS = {"__init__", "__main__"}
+ALONE = "checker"  # imports nothing of ours, and runs where only its folder is
 
 
 def imported(path: Path, package: Path) -> set[str]:
@@ -24,6 +26,8 @@ def imported(path: Path, package: Path) -> set[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names = [f"{node.module}.{a.name}" for a in node.names] if node.module == package.name else [node.module]
+        elif isinstance(node, ast.ImportFrom) and ALONE in path.parts and node.level == 1:
+            continue  # its own files
         elif isinstance(node, ast.ImportFrom):
             raise AssertionError(f"{path}:{node.lineno}: imports are absolute here")
         found |= {name.split(".")[1] for name in names if name.startswith(f"{package.name}.")}
@@ -47,6 +51,16 @@ def violations(package: Path) -> list[str]:
 
 def test_each_part_imports_only_parts_above_it(root: Path) -> None:
     assert violations(root / "verifier") == []
+
+
+def test_the_checker_imports_numpy_and_onnx_only(root: Path) -> None:
+    for path in sorted((root / "verifier" / ALONE).glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            foreign = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
+            assert foreign <= {"numpy", "onnx"}, f"{path.name} imports {foreign}"
+            assert not isinstance(node, ast.ImportFrom) or node.level <= 1, f"{path.name} imports from outside"
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,23 @@ from verifier.survey import Growth, Survey
 
 QUICK = load_config(
     "auto",
-    [f"bounding.{name}.iterations=8" for name in ("alpha_crown", "big_m", "active_set", "saddle_point", "as_sp")]
+    [
+        f"bounding.{name}.iterations=8"
+        for name in ("alpha_crown", "big_m", "bdd_plus", "active_set", "saddle_point", "as_sp")
+    ]
     + [f"bounding.{name}.initial.iterations=8" for name in ("active_set", "saddle_point", "as_sp")]
     + ["bounding.propagated.initial.iterations=8", "bounding.propagated.iterations=8"]
     + ["bounding.as_sp.initial.initial.iterations=8", "bounding.as_sp.primal_start.iterations=8"],
 )
-ITERATIONS = {"alpha_crown": 8, "propagated": 16, "big_m": 8, "active_set": 16, "saddle_point": 16, "as_sp": 24}
+ITERATIONS = {
+    "alpha_crown": 8,
+    "propagated": 16,
+    "big_m": 8,
+    "bdd_plus": 8,
+    "active_set": 16,
+    "saddle_point": 16,
+    "as_sp": 24,
+}
 
 
 @pytest.fixture(scope="module")

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 
 import torch
 from torch import nn
 
 from verifier.arguments import path_name
 from verifier.errors import InputError
+from verifier.files import digest, read_stored, unpacked
 from verifier.network.models.module import ModuleModel
 from verifier.network.models.onnx import OnnxModel, load_onnx
 from verifier.precision import default_dtype
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, check_shape, clause_arrays, property_of_arrays
 from verifier.property.property import Property
-from verifier.property.vnnlib import load_property
+from verifier.property.vnnlib import parse
 
 Original = OnnxModel | ModuleModel
 """A network as the user has it."""
@@ -55,7 +54,8 @@ class GivenFiles(Given):
     prop: str
 
     def load(self) -> Loaded:
-        return Loaded(load_onnx(self.network), load_property(self.prop), _digest(Path(self.prop)))
+        model, raw = load_onnx(self.network), read_stored(self.prop)
+        return Loaded(model, parse(unpacked(raw, self.prop), self.prop), digest(raw))
 
     @property
     def names(self) -> tuple[str | None, str | None]:
@@ -124,9 +124,3 @@ def _sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:
         model = ModuleModel(module, shape)
         _ = model.output_shape
     return model
-
-
-def _digest(path: Path) -> str:
-    """SHA-256 of a property's file as it lies there, compressed or not."""
-    found = path if path.exists() else path.with_name(path.name + ".gz")
-    return hashlib.sha256(found.read_bytes()).hexdigest()

@@ -143,6 +143,12 @@ def option_value(words: Sequence[str], option: str) -> str | None:
     return None
 
 
+def unanswered(words: Sequence[str]) -> dict[str, str]:
+    """The files for the verdict that a command line names and that do not exist: `json`, which may be '-', `result`."""
+    named = {option: option_value(words, f"--{option}") for option in ("json", "result")}
+    return {option: path for option, path in named.items() if path and not os.path.exists(path)}
+
+
 def write_whole(path: str, text: str) -> None:
     """Writes a file so that a reader sees the old content or the new one, never a part of it.
 

@@ -25,6 +25,7 @@ from verifier.network.judge import check_against, faithful_network
 from verifier.network.merge import merged
 from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
+from verifier.proofs.recording import Recording
 from verifier.property.problem import ClauseRows, Problem, canonicalise
 from verifier.result.counterexample import Counterexample
 from verifier.result.result import PHASES, Result, Setting, Statistics
@@ -46,6 +47,13 @@ class Request:
     machine: Machine = field(default_factory=Machine)
     seed: int = 0
     trace: str | None = None  # the file that gets the search tree
+    proof: str | None = None  # the file that gets the proof of an `unsat`
+
+    def recording(self) -> Recording | None:
+        """Who writes the proof, if one is wanted.  Raises InputError if the options allow none."""
+        if self.proof is None:
+            return None
+        return Recording(self.proof, self.config.bounding.hidden(), self.config.search.policy())
 
     def status(self, phases: tuple[str, ...] = PHASES) -> Status:
         """Nothing is known yet; the time limit counts from now."""
@@ -58,14 +66,29 @@ def decide(request: Request, status: Status) -> Result:
 
     Guarantees: what the phases find out is in the status as soon as it is known.
     """
+    recording = request.recording()
     with WithinMemory(), request.machine.taken() as device:
         status.computes_on(device, request.machine.cores)
         with status.phase("load"), torch_threads(1):
-            problem, model = load_problem(request, status, merged)
-        if not problem.property.clauses:
-            return status.conclude(Verdict.UNSAT)
-        return Pipeline.of(request, status, problem, model, device).decide()
+            problem, model = load_problem(request, status, merged if recording is None else lambda net: net)
+        if recording is not None:
+            recording.begin(problem)
+        if problem.property.clauses:
+            result = Pipeline.of(request, status, problem, model, device, recording).decide()
+        else:
+            result = status.conclude(Verdict.UNSAT)
+        return result if recording is None else _with_proof(result, recording)
     return status.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
+
+
+def _with_proof(result: Result, recording: Recording) -> Result:
+    """The result, once its proof is written; other verdicts than `unsat` have none."""
+    if result.verdict is not Verdict.UNSAT:
+        log.warning("no proof was written: the verdict is %s", result.verdict.value)
+        return result
+    hashes = {"network": result.network_sha256, "property": result.property_sha256}
+    found = recording.written(hashes | {"settings": result.setting.config})
+    return result if found is None else replace(result, proof=found.as_dict())
 
 
 def attack(request: Request, status: Status) -> Result:
@@ -96,13 +119,22 @@ class Pipeline:
     status: Status
     problem: Problem
     target: Target
+    recording: Recording | None = None
 
     @classmethod
-    def of(cls, request: Request, status: Status, problem: Problem, model: Original, device: torch.device) -> Pipeline:
+    def of(
+        cls,
+        request: Request,
+        status: Status,
+        problem: Problem,
+        model: Original,
+        device: torch.device,
+        recording: Recording | None = None,
+    ) -> Pipeline:
         """The instance on that device; the status knows of the witnesses in reserve from now on."""
         target = Target.of(problem, model, device)
         status.reserve = target.reserve
-        return cls(request, status, moved(problem, device), target)
+        return cls(request, status, moved(problem, device), target, recording)
 
     @property
     def processes(self) -> int:
@@ -117,6 +149,8 @@ class Pipeline:
         if found is None or witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
         if found.closed:
+            if self.recording is not None:
+                self.recording.settled(found)
             return self.status.conclude(Verdict.UNSAT)
         with self.status.phase("attack"), torch_threads(1):
             witness = self.refine(found)
@@ -202,7 +236,8 @@ class Pipeline:
     def search(self, found: ClauseBounds) -> Outcome:
         """Branch and bound over the clauses that the root bounds left open."""
         options = self.request.config.search
-        with tracing(self.request.trace) as journal:
+        listeners = [] if self.recording is None else [self.recording.writer]
+        with tracing(self.request.trace, listeners) as journal:
             whole = ProblemSearch(
                 options.policy(),
                 options.limits(),
@@ -213,6 +248,8 @@ class Pipeline:
                 journal=journal,
                 cores=self.processes,
             )
+            if self.recording is not None:
+                whole = self.recording.provable(whole)
             outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note)
         self._note(outcome.progress)
         return outcome

@@ -143,6 +143,15 @@ class Forked(Generic[T]):
         return cast("T", self._found[-1])
 
 
+def shared_file(owner: object, name: str) -> int | None:
+    """A file in memory that forks share, for as long as its owner lives; None where there are no forks either."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    file = os.memfd_create(name)
+    weakref.finalize(owner, os.close, file)
+    return file
+
+
 class Tickets:
     """Numbers that are given once, to this process or to any fork of it.
 
@@ -151,10 +160,7 @@ class Tickets:
 
     def __init__(self) -> None:
         self._next = 0
-        self._file: int | None = None
-        if hasattr(os, "memfd_create"):  # where there is none, there are no forks either
-            self._file = os.memfd_create("tickets")
-            weakref.finalize(self, os.close, self._file)
+        self._file = shared_file(self, "tickets")
 
     def take(self, count: int) -> range:
         if self._file is None:

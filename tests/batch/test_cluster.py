@@ -18,6 +18,7 @@ from verifier.batch.engine import LocalEngine, Observer
 from verifier.batch.jobs import Terms
 from verifier.batch.process import Launch
 from verifier.errors import InputError
+from verifier.machine import Machine
 
 PROPERTIES = Path(__file__).resolve().parents[2] / "properties"
 QUICK = "cart_*"
@@ -93,8 +94,8 @@ def test_limits_and_losses_are_as_on_one_machine(tmp_path: Path) -> None:
 def test_a_cluster_that_cannot_do_it_is_refused(tmp_path: Path) -> None:
     asked = [instance(tmp_path, "unsat")]
     for engine, terms, words in (
-        (RayEngine(None, 1), Terms(threads=2), "no node of the Ray cluster has 2 cores"),
-        (RayEngine(None, 1), Terms(device="cuda"), "no node of the Ray cluster has a GPU"),
+        (RayEngine(None, 1), Terms(machine=Machine(threads=2)), "no node of the Ray cluster has 2 cores"),
+        (RayEngine(None, 1), Terms(machine=Machine("cuda", 1)), "no node of the Ray cluster has a GPU"),
         (RayEngine("127.0.0.1:1", 1), Terms(), "no Ray cluster at 127.0.0.1:1"),
     ):
         with pytest.raises(InputError, match=words):

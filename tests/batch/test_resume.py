@@ -11,11 +11,11 @@ from batch.fakes import instance
 
 from verifier.batch.instances import Instance
 from verifier.batch.jobs import Reply, Terms, line_of
-from verifier.batch.resume import Unfinished, unfinished
+from verifier.batch.run import Unfinished, unfinished
 from verifier.batch.store import Store, opened
 from verifier.config import load_config
 from verifier.errors import InputError
-from verifier.result.status import Status
+from verifier.machine import Machine
 from verifier.result.verdict import Reason, Verdict
 
 TERMS = Terms(config=load_config("auto"))
@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     """Holds results of `done` and `failed`."""
     with opened(str(tmp_path / "out")) as opened_store:
         for found in (done(tmp_path), failed(tmp_path)):
-            status = Status(TERMS.job(found).setting)
+            status = TERMS.job(found).status()
             result = status.conclude(Verdict.UNSAT) if found == done(tmp_path) else status.fail(ValueError("x"))
             opened_store.append(line_of(found, TERMS, Reply(result.as_json().encode(), 1.0)))
         yield opened_store
@@ -46,14 +46,14 @@ def test_what_is_done_is_not_repeated(tmp_path: Path, store: Store) -> None:
     asked = (done(tmp_path), new)
     assert unfinished(asked, TERMS, store) == Unfinished((new,))
     # Where it runs does not change what a result means.
-    elsewhere = replace(TERMS, threads=7, device="cpu", words=("--config", "auto"))
+    elsewhere = replace(TERMS, machine=Machine("cpu", 7), words=("--config", "auto"))
     assert unfinished(asked, elsewhere, store) == Unfinished((new,))
 
 
 def test_errors_are_tried_again(tmp_path: Path, store: Store) -> None:
     """With another question too: an error answers none."""
     again = failed(tmp_path)
-    key = (again.category, again.files)
+    key = again.key
     for terms in (TERMS, replace(TERMS, seed=3)):
         assert unfinished((again,), terms, store) == Unfinished((again,), (), (key,))
 
@@ -61,7 +61,7 @@ def test_errors_are_tried_again(tmp_path: Path, store: Store) -> None:
 @pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.TIMEOUT])
 def test_undecided_instances_are_not_tried_again(tmp_path: Path, store: Store, verdict: Verdict) -> None:
     asked = done(tmp_path)
-    result = Status(TERMS.job(asked).setting).conclude(verdict, Reason.LIMIT)
+    result = TERMS.job(asked).status().conclude(verdict, Reason.LIMIT)
     store.append(line_of(asked, TERMS, Reply(result.as_json().encode(), 1.0)))
     assert unfinished((asked,), TERMS, store) == Unfinished(())
 
@@ -70,7 +70,7 @@ def test_undecided_instances_are_not_tried_again(tmp_path: Path, store: Store, v
 def test_changed_files_are_decided_again(tmp_path: Path, store: Store, which: str) -> None:
     asked = done(tmp_path)
     Path(getattr(asked, which)).write_text("retrained")
-    assert unfinished([asked], TERMS, store) == Unfinished((asked,), ((asked.category, asked.files),))
+    assert unfinished([asked], TERMS, store) == Unfinished((asked,), (asked.key,))
 
 
 def test_files_that_came_late_are_decided(tmp_path: Path, store: Store) -> None:

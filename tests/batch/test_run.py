@@ -19,7 +19,6 @@ from verifier.batch.run import Plan, run
 from verifier.batch.store import opened
 from verifier.batch.worker import Desk
 from verifier.errors import InputError, VerifierError
-from verifier.result.status import Status
 from verifier.result.verdict import Reason
 
 
@@ -34,7 +33,7 @@ class Here(Engine):
         for asked in instances:
             self.asked.append(asked.vnnlib)
             job = terms.job(asked)
-            yield asked, Reply(decide(job, Status(job.setting)).as_json().encode(), 1.0)
+            yield asked, Reply(decide(job, job.status()).as_json().encode(), 1.0)
         if self.failure is not None:
             raise self.failure
 

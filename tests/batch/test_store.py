@@ -17,13 +17,12 @@ from verifier.batch.jobs import Reply, Terms, line_of
 from verifier.batch.records import parse, read_records
 from verifier.batch.store import opened
 from verifier.errors import InputError
-from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 
 
 def line(folder: Path, name: str, verdict: Verdict = Verdict.UNSAT, seconds: float = 1.25) -> bytes:
     found = instance(folder / "family", name)
-    status = Status(Terms().job(found).setting)
+    status = Terms().job(found).status()
     result = status.conclude(verdict, None if verdict.decided else Reason.LIMIT, "no luck")
     return line_of(found, Terms(), Reply(result.as_json().encode(), seconds, 0.5))
 
@@ -41,9 +40,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 def test_a_line_is_the_json_of_a_run_and_what_the_batch_knows(tmp_path: Path) -> None:
     data = json.loads(line(tmp_path, "a"))
-    plain = json.loads(
-        Status(Terms().job(instance(tmp_path / "family", "a")).setting).conclude(Verdict.UNSAT).as_json()
-    )
+    plain = json.loads(Terms().job(instance(tmp_path / "family", "a")).status().conclude(Verdict.UNSAT).as_json())
     assert set(data) - set(plain) == {"category", "onnx", "vnnlib", "command", "prepare_time", "run_time"}
     assert (data["category"], data["onnx"], data["vnnlib"]) == ("family", "onnx/net.onnx", "a.vnnlib")
     assert (data["prepare_time"], data["run_time"], data["timeout"]) == (0.5, 1.25, 20)

@@ -11,11 +11,10 @@ import pytest
 from falsify import instances
 from rounding import Case, random_case
 
-from verifier.falsify.real import RealArithmetic, enclosed_outputs
+from verifier.falsify.real import RationalNetwork, RealArithmetic, enclosed_outputs
 from verifier.falsify.target import Target
 from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Network
-from verifier.network.rational import RationalNetwork
 from verifier.property.problem import canonicalise
 from verifier.property.vnnlib import load_property
 

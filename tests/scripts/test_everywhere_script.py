@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import scripted
 
 
 @pytest.fixture(scope="module")
-def script(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("everywhere_script", root / "scripts" / "test_everywhere.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def script() -> ModuleType:
+    return scripted.script("test_everywhere")
 
 
 TESTS = """

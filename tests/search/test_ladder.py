@@ -18,11 +18,10 @@ from verifier.clock import Clock
 from verifier.search import rungs as tiers_by_name
 from verifier.search.domains import Outcome
 from verifier.search.journal import Journal
-from verifier.search.ladder import Ladder, Schedule
+from verifier.search.ladder import SLOWEST, Ladder, Schedule
 from verifier.search.loop import BranchAndBound, Limits, run
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignSpace
-from verifier.search.stratify import SLOWEST
 from verifier.search.tiers import Climbed, Climber, Tier
 
 PLAIN = tiers_by_name.slopes(STILL, STILL)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier.search.stratify import SMOOTHING, hard, log2_size, smoothed
+from verifier.search.ladder import SMOOTHING, hard, log2_size, smoothed
 
 NAN, INF = math.nan, math.inf
 BOUND, RISE, GAIN = st.floats(-50, 0), st.floats(1e-3, 20), st.floats(0, 60)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from falsify import instances
+from scripted import script
 from search.cases import GAP, decide, hard, ignore, narrow, nobody, random_case, root_of, unbounded
 
 from verifier.bounding.core.ascent import Ascent, Steps
@@ -20,7 +21,6 @@ from verifier.bounding.solvers.solver import Certified
 from verifier.clock import Clock
 from verifier.errors import InputError
 from verifier.processes import forkable
-from verifier.report.tree import read_trace
 from verifier.search.boxes.space import InputOptions
 from verifier.search.domains import Outcome, Progress
 from verifier.search.journal import Journal
@@ -29,6 +29,8 @@ from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.sharpen import Sharpener, Sharpening
 from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.trace import tracing
+
+read_trace = script("draw_tree").read_trace
 
 KEYS = {"id", "parent", "clause", "split", "bound", "closed", "tier", "time"}
 

@@ -69,19 +69,19 @@ class RayEngine(Engine):
     def _check_nodes(self, ray: Any, terms: Terms) -> None:
         """A task that fits on no node would wait for ever."""
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if not any(node.get("CPU", 0) >= terms.threads for node in nodes):
-            raise InputError(f"no node of the Ray cluster has {terms.threads} cores, as --threads asks for")
+        if not any(node.get("CPU", 0) >= terms.machine.cores for node in nodes):
+            raise InputError(f"no node of the Ray cluster has {terms.machine.cores} cores, as --threads asks for")
         if _gpus(terms) and not any(node.get("GPU", 0) >= 1 for node in nodes):
-            raise InputError(f"no node of the Ray cluster has a GPU, as --device {terms.device} asks for")
+            raise InputError(f"no node of the Ray cluster has a GPU, as --device {terms.machine.device} asks for")
 
     def _demand(self, terms: Terms) -> dict[str, Any]:
         """What a task needs of a node, and when it is repeated."""
-        demand = {"num_cpus": terms.threads, "num_gpus": _gpus(terms)}
+        demand = {"num_cpus": terms.machine.cores, "num_gpus": _gpus(terms)}
         return {**demand, "max_retries": RETRIES, "retry_exceptions": [WorkerLost]}
 
 
 def _gpus(terms: Terms) -> int:
-    return int(terms.device.startswith("cuda"))
+    return int(terms.machine.device.startswith("cuda"))
 
 
 def _solve(job: Job, launch: Launch) -> Reply:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verifier.errors import InputError
+from verifier.files import blamed, stored
 from verifier.result.verdict import Verdict
 
 LIST = "instances.csv"
@@ -23,16 +24,19 @@ Files = tuple[str, str]
 """Network and property as resolved paths."""
 
 
+Key = tuple[str, Files]
+"""Category and files: what makes two lines of one folder speak about the same instance."""
+
+
 @dataclass(frozen=True, slots=True)
-class Instance:
-    """One line of a list.  `network` and `prop` are resolved paths, of the `.gz` file where only that is there."""
+class Listed:
+    """An instance by its names in a list and by its files."""
 
     category: str
     onnx: str  # as the list names it
     vnnlib: str
-    network: str
+    network: str  # as it is opened
     prop: str
-    timeout: float | None = None
 
     @property
     def names(self) -> Names:
@@ -42,6 +46,17 @@ class Instance:
     def files(self) -> Files:
         return (self.network, self.prop)
 
+    @property
+    def key(self) -> Key:
+        return (self.category, self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance(Listed):
+    """One line of a list.  `network` and `prop` are resolved paths, of the `.gz` file where only that is there."""
+
+    timeout: float | None = None
+
 
 def read_instances(sources: Iterable[str], timeout: float | None = None) -> tuple[Instance, ...]:
     """The instances of csv files, or of folders that hold an `instances.csv`, each once, in the order of the lists.
@@ -49,10 +64,10 @@ def read_instances(sources: Iterable[str], timeout: float | None = None) -> tupl
     `timeout` replaces the limits of the lists.  Raises InputError for a list that cannot be read.  A network or a
     property that is not there is no error yet: it will be that instance's result.
     """
-    found: dict[tuple[str, Files], Instance] = {}
+    found: dict[Key, Instance] = {}
     for source in sources:
         for instance in _read(_list_of(source), timeout):
-            found.setdefault((instance.category, instance.files), instance)  # of a repeated one, the first counts
+            found.setdefault(instance.key, instance)  # of a repeated one, the first counts
     return tuple(found.values())
 
 
@@ -122,14 +137,12 @@ def _category(path: str) -> str:
 def _rows(path: str) -> Iterator[tuple[int, list[str]]]:
     """The lines that are not empty, with their numbers."""
     try:
-        with open(path, newline="", encoding="utf-8-sig") as stream:
+        with blamed("the list cannot be read", path), open(path, newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream)
             for row in reader:
                 fields = [field.strip() for field in row]
                 if any(fields):
                     yield reader.line_num, fields
-    except OSError as error:
-        raise InputError(f"the list cannot be read: {error.strerror or error}", path) from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError("the list is not a csv file", path) from error
 
@@ -153,9 +166,5 @@ def _verdict(text: str, path: str, line: int) -> Verdict:
 
 def _files(path: str, onnx: str, vnnlib: str) -> Files:
     folder = os.path.dirname(path)
-    return _resolved(os.path.join(folder, onnx)), _resolved(os.path.join(folder, vnnlib))
-
-
-def _resolved(path: str) -> str:
-    packed = f"{path}.gz"
-    return os.path.realpath(packed if not os.path.exists(path) and os.path.exists(packed) else path)
+    network, prop = (os.path.realpath(stored(os.path.join(folder, name))) for name in (onnx, vnnlib))
+    return network, prop

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from verifier.batch.instances import Instance
 from verifier.config import Config
+from verifier.errors import InputError
+from verifier.files import digest, read_stored
+from verifier.machine import Machine
 from verifier.network.models.identity import digest_of
 from verifier.result.result import Setting
+from verifier.result.status import Status
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -21,15 +24,14 @@ class Job(msgspec.Struct, frozen=True):
 
     network: str
     prop: str
-    timeout: float | None
     config: dict[str, Any]  # resolved
-    device: str = "auto"
-    threads: int = 1
+    machine: Machine
     seed: int = 0
 
-    @property
-    def setting(self) -> Setting:
-        return Setting(self.network, self.prop, self.timeout, self.config, self.seed)
+    def status(self, start: float | None = None) -> Status:
+        """Nothing is known yet; the time limit counts from `start` (default: now)."""
+        setting = Setting(self.network, self.prop, self.machine.timeout, self.config, self.seed)
+        return Status(setting, self.machine.clock(start), threads=self.machine.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +39,21 @@ class Terms:
     """How every instance of a batch is treated.  `words` are the same options as words of a command line."""
 
     config: Config = field(default_factory=Config)
-    device: str = "auto"
-    threads: int = 1
+    machine: Machine = field(
+        default_factory=partial(Machine, threads=1)
+    )  # of each worker; the time limits are those of the instances
     seed: int = 0
     words: tuple[str, ...] = ()
 
     def job(self, instance: Instance) -> Job:
-        plain = self.config.resolved()
-        return Job(instance.network, instance.prop, instance.timeout, plain, self.device, self.threads, self.seed)
+        machine = replace(self.machine, timeout=instance.timeout)
+        return Job(instance.network, instance.prop, self.config.resolved(), machine, self.seed)
 
     def command(self, instance: Instance) -> list[str]:
         """The command line that decides this instance alone."""
         limit = [] if instance.timeout is None else ["--timeout", f"{instance.timeout:g}"]
-        options = ["--device", self.device, "--threads", str(self.threads), "--seed", str(self.seed)]
-        return ["verify", instance.network, instance.prop, *limit, *self.words, *options]
+        machine = ["--device", self.machine.device, "--threads", str(self.machine.cores)]
+        return ["verify", instance.network, instance.prop, *limit, *self.words, *machine, "--seed", str(self.seed)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +85,14 @@ def line_of(instance: Instance, terms: Terms, reply: Reply) -> bytes:
 def network_digest(path: str) -> str | None:
     """SHA-256 of a network with all files that belong to it; None if it cannot be read."""
     try:
-        return digest_of(path, Path(path).read_bytes())
-    except OSError:
+        return digest_of(path, read_stored(path))
+    except InputError:
         return None
 
 
 def file_digest(path: str) -> str | None:
     """SHA-256 of a file as it lies there; None if it cannot be read."""
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
+        return digest(read_stored(path))
+    except InputError:
         return None

@@ -19,7 +19,6 @@ import msgspec
 
 from verifier.batch.jobs import Job, Reply
 from verifier.batch.worker import READY, Envelope
-from verifier.clock import Clock
 from verifier.errors import VerifierError
 from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
@@ -152,8 +151,7 @@ class Supervisor:
         begin = time.monotonic()
         process.say(msgspec.json.encode(job))
         begun()
-        status = Status(job.setting, Clock.begin(job.timeout, begin), threads=job.threads)
-        result = self._wait(process, status)
+        result = self._wait(process, job.status(begin))
         return Reply(result, time.monotonic() - begin, begin - start)
 
     def stop(self) -> None:
@@ -220,5 +218,5 @@ def _replace(status: Status, verdict: Verdict, reason: Reason, message: str) -> 
 
 def lost(job: Job, error: WorkerLost, seconds: float) -> Reply:
     """The reply for an instance whose worker died."""
-    status = Status(job.setting, Clock.begin(job.timeout, time.monotonic() - seconds), threads=job.threads)
+    status = job.status(time.monotonic() - seconds)
     return Reply(status.fail(error).as_json().encode(), seconds)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verifier.batch.instances import Files, Names
+from verifier.batch.instances import Listed
 from verifier.errors import InputError
+from verifier.files import blamed
 from verifier.result.result import PHASES
 from verifier.result.verdict import Verdict
 
@@ -32,14 +33,9 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Record(Listed):
     """One instance of one run; None where a line does not tell."""
 
-    category: str
-    onnx: str  # as the list of instances names it
-    vnnlib: str
-    network: str  # as it was opened
-    prop: str
     verdict: Verdict
     reason: str | None = None  # the sentence of an undecided result
     timeout: float | None = None
@@ -62,20 +58,6 @@ class Record:
     listed: bool = True  # whether the line itself names the instance, as those of a batch do
 
     @property
-    def names(self) -> Names:
-        """What two runs have in common about an instance."""
-        return (self.category, self.onnx, self.vnnlib)
-
-    @property
-    def files(self) -> Files:
-        return (self.network, self.prop)
-
-    @property
-    def key(self) -> tuple[str, Files]:
-        """What makes two lines of one folder speak about the same instance."""
-        return (self.category, self.files)
-
-    @property
     def digests(self) -> tuple[str | None, str | None]:
         """SHA-256 of network and property."""
         return (self.network_sha256, self.property_sha256)
@@ -95,10 +77,8 @@ class Record:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The text of a file of results.  Raises InputError."""
-    try:
+    with blamed("the results cannot be read", path):
         return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"the results cannot be read: {error.strerror or error}", path) from error
 
 
 def read_records(path: str | os.PathLike[str]) -> list[Record]:

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from verifier.batch.instances import Files
+from verifier.batch.instances import Key
 from verifier.batch.records import Record, parse, parsed, read_bytes, split_lines
 from verifier.errors import InputError
+from verifier.files import blamed
 from verifier.output import aside
 
 if sys.platform != "win32":
@@ -24,8 +25,6 @@ log = logging.getLogger(__name__)
 LINES = "results.jsonl"
 TABLE = "results.csv"
 LOCK = ".lock"
-
-Key = tuple[str, Files]
 
 
 class Store:
@@ -85,10 +84,8 @@ class Store:
 
     def remove_table(self) -> None:
         """Takes `results.csv` away."""
-        try:
+        with blamed("cannot be removed", self.folder / TABLE):
             (self.folder / TABLE).unlink(missing_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot be removed: {error.strerror or error}", self.folder / TABLE) from error
 
     def load(self) -> None:
         """Takes over what the file holds, and repairs its end."""
@@ -99,14 +96,12 @@ class Store:
         torn = len(data) - whole
         if torn:
             log.warning("%s: the last line was not finished and is taken away", self.path)
-        try:
+        with blamed("cannot be repaired", self.path):
             if torn:
                 os.truncate(self.path, whole)
             if data[:whole] and not data[:whole].endswith(b"\n"):
                 with open(self.path, "ab", buffering=0) as stream:
                     _write(stream, b"\n")
-        except OSError as error:
-            raise InputError(f"cannot be repaired: {error.strerror or error}", self.path) from error
         self.records = {record.key: record for record in records}
 
 
@@ -117,24 +112,16 @@ def opened(folder: str, fresh: bool = False) -> Iterator[Store]:
     Raises InputError if another batch is at work in the folder.
     """
     path = Path(folder)
-    try:
+    with blamed("the folder of the results cannot be used", folder):
         path.mkdir(parents=True, exist_ok=True)
         lock = open(path / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise InputError(f"the folder of the results cannot be used: {error.strerror or error}", folder) from error
     with lock:
         _exclude(lock, folder)
         if fresh:
-            _remove(path)
+            with blamed("the old results cannot be removed", folder):
+                for name in (LINES, TABLE):
+                    (path / name).unlink(missing_ok=True)
         yield Store(path)
-
-
-def _remove(folder: Path) -> None:
-    try:
-        for name in (LINES, TABLE):
-            (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"the old results cannot be removed: {error.strerror or error}", folder) from error
 
 
 def _exclude(lock: io.TextIOWrapper, folder: str) -> None:
@@ -172,8 +159,9 @@ def _write(stream: io.FileIO, data: bytes) -> None:
 
 def _replace(path: Path, data: bytes) -> None:
     """A reader, or a crash, finds the old file or the new one."""
-    try:
-        with aside(str(path)) as temporary, open(temporary, "wb", buffering=0) as stream:
-            _write(stream, data)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", path) from error
+    with (
+        blamed("cannot be written", path),
+        aside(str(path)) as temporary,
+        open(temporary, "wb", buffering=0) as stream,
+    ):
+        _write(stream, data)

@@ -20,9 +20,7 @@ from typing import BinaryIO
 import msgspec
 
 from verifier.batch.jobs import Job
-from verifier.clock import Clock
 from verifier.errors import VerifierError
-from verifier.machine import Machine
 from verifier.result.delivery import Delivery
 from verifier.result.result import Result
 from verifier.result.status import Status
@@ -71,7 +69,7 @@ class Desk(Delivery[Result]):
 
     def __init__(self, job: Job, replies: BinaryIO) -> None:
         super().__init__()
-        self.status = Status(job.setting, Clock.begin(job.timeout))
+        self.status = job.status()
         self._job = job
         self._replies = replies
 
@@ -109,8 +107,7 @@ def _solve(job: Job, status: Status) -> Result:
     from verifier.loading import GivenFiles
     from verifier.pipeline import Request, decide
 
-    machine = Machine(job.device, job.threads, job.timeout)
-    return decide(Request(GivenFiles(job.network, job.prop), Config.of(job.config), machine, job.seed), status)
+    return decide(Request(GivenFiles(job.network, job.prop), Config.of(job.config), job.machine, job.seed), status)
 
 
 def _own_stdout() -> BinaryIO:

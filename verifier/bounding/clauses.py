@@ -19,7 +19,7 @@ from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.crown import Linear
 from verifier.network.network import Network
 from verifier.property.problem import Problem
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Bool, Float, Int, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,7 @@ class ClauseBounds:
     lower: Float[Tensor, " clauses"]
     points: dict[int, Float[Tensor, " n0"]]  # of open clauses, at most `most` of them
     regions: dict[int, Region]  # the bounds of boxes with open clauses (D = 1), at most `most` of them
+    best: dict[int, tuple[int, bool]] = field(default_factory=dict)  # the row, and whether a sweep bounds it better
 
     @property
     def worst(self) -> float:
@@ -66,6 +67,7 @@ class ClauseBounder:
         lower = problem.lower.new_full((len(problem.rows),), -torch.inf)
         points: dict[int, Tensor] = {}
         regions: dict[int, Region] = {}
+        rows_of: dict[int, tuple[int, bool]] = {}
         seen = torch.inf
         boxes = torch.arange(len(problem.lower), device=lower.device)
         for some in boxes.split(boxes_together(problem.network, self.batch)):
@@ -74,24 +76,26 @@ class ClauseBounder:
             table = RowsOfBoxes.of(problem, some)
             sides = problem.lower[some], problem.upper[some]
             region = self.intermediate.region(problem.network, *sides, until, workers)
-            found, x0 = self._rows(problem.network, region, table, until)
+            found, swept, x0 = self._rows(problem.network, region, table, until)
             for clause, rows in table.rows_of.items():
                 best = int(found[rows].argmax())
                 lower[clause] = found[rows][best]
+                rows_of[clause] = best, bool(swept[rows][best])
                 if not bool(closes(lower[clause])) and x0 is not None and len(points) < self.most:
                     points[clause] = x0[rows][best]
                     box = int(some[rows[0]])
                     regions.setdefault(box, region.select(torch.tensor([rows[0]], device=lower.device)))
                 seen = min(seen, float(lower[clause]))
             report(seen)
-        return ClauseBounds(lower, points, regions)
+        return ClauseBounds(lower, points, regions, rows_of)
 
     def _rows(
         self, net: Network, region: Region, table: RowsOfBoxes, until: Until
-    ) -> tuple[Float[Tensor, "D S"], Float[Tensor, "D S n0"] | None]:
+    ) -> tuple[Float[Tensor, "D S"], Bool[Tensor, "D S"], Float[Tensor, "D S n0"] | None]:
+        """The better bound of each row, whether it is that of the sweep, and where that is attained."""
         interval = Interval().bound(net, region, table.objective, until).lower
         linear = Linear().bound(net, region, table.objective, until)
-        return torch.maximum(interval, linear.lower), linear.x0
+        return torch.maximum(interval, linear.lower), linear.lower >= interval, linear.x0
 
 
 def boxes_together(net: Network, most: int) -> int:

@@ -7,7 +7,7 @@ Each map holds the numbers of the file.  `forward` and `transpose` are sums of p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -115,7 +115,7 @@ class Dense:
 
     @property
     def depth(self) -> int:
-        return max(self.matrix.shape) + 1
+        return int(max(self.matrix.shape)) + 1
 
     @property
     def entries(self) -> Array:
@@ -128,8 +128,8 @@ class Dense:
         return self._blocks(y, self.matrix)
 
     def _blocks(self, x: Array, matrix: Array) -> Array:
-        found = np.dot(x.reshape(len(x) * self.count, matrix.shape[0]), matrix)
-        return found.reshape(len(x), self.count * matrix.shape[1])
+        found: Array = np.dot(x.reshape(len(x) * self.count, matrix.shape[0]), matrix)
+        return found.reshape(len(x), self.count * int(matrix.shape[1]))
 
     def mapped(self, change: Callable[[Array], Array]) -> Dense:
         return replace(self, matrix=change(self.matrix))
@@ -177,15 +177,17 @@ class Windows:
         groups, (p, w) = len(self.kernel), self.gather.shape
         images = _padded(x.reshape(-1, self.image))[:, self.gather]  # [m * groups * channels, p, w]
         windows = images.reshape(len(x), groups, self.channels, p, w).transpose(0, 1, 3, 2, 4)
-        found = np.matmul(windows.reshape(len(x), groups, p, -1), self.kernel.transpose(0, 2, 1))
-        return found.transpose(0, 1, 3, 2).reshape(len(x), -1)
+        given: Array = np.matmul(windows.reshape(len(x), groups, p, -1), self.kernel.transpose(0, 2, 1))
+        found: Array = given.transpose(0, 1, 3, 2).reshape(len(x), -1)
+        return found
 
     def transpose(self, y: Array) -> Array:
         groups, (p, w) = len(self.kernel), self.gather.shape
-        windows = np.matmul(y.reshape(len(y), groups, -1, p).transpose(0, 1, 3, 2), self.kernel)
+        windows: Array = np.matmul(y.reshape(len(y), groups, -1, p).transpose(0, 1, 3, 2), self.kernel)
         spread = windows.reshape(len(y), groups, p, self.channels, w).transpose(0, 1, 3, 2, 4)
         images = _padded(spread.reshape(-1, p * w))[:, self.back].sum(axis=2)
-        return np.asarray(images).reshape(len(y), -1)
+        found: Array = images.reshape(len(y), -1)
+        return found
 
     def mapped(self, change: Callable[[Array], Array]) -> Windows:
         return replace(self, kernel=change(self.kernel))
@@ -265,4 +267,3 @@ class Chain:
             index = np.append(last.index, -1)[outer.index]
             return replace(self, maps=(*self.maps[:-1], Select(index, last.n_in)))
         return replace(self, maps=(*self.maps, outer))
-

@@ -6,16 +6,14 @@ Weights are those of the file, as chains of maps; nothing is multiplied out.  Wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from .maps import Array, Chain, rational
-
-LARGEST = 2.0**200
-"""Beyond it underflow could not be priced by a constant: nothing is then proved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,21 +31,24 @@ class Layer:
     @cached_property
     def depth(self) -> int:
         """Roundings between an entry of a result and what it was made from, forward, transposed and in the bias."""
-        chains = [chain for _, chain in self.terms] + [chain for chain, _ in self.biases]
-        return sum(chain.depth + 1 for chain in chains) + 1
+        return sum(chain.depth + 1 for chain in self.chains) + 1
 
     @cached_property
     def gain(self) -> float:
-        return sum(chain.gain for _, chain in self.terms) + sum(chain.gain for chain, _ in self.biases)
+        return sum(chain.gain for chain in self.chains)
+
+    @property
+    def chains(self) -> list[Chain]:
+        return [chain for _, chain in self.terms] + [chain for chain, _ in self.biases]
 
     @cached_property
     def bias(self) -> Array:
-        return sum((chain.forward(value[None])[0] for chain, value in self.biases), np.zeros(self.size))
+        return _total([chain.forward(value[None])[0] for chain, value in self.biases], self.size)
 
     @cached_property
     def bias_size(self) -> Array:
         """A bound of |b|, and of everything that was added up for it."""
-        return sum((chain.forward(value[None])[0] for chain, value in self.absolute.biases), np.zeros(self.size))
+        return self.absolute.bias
 
     @cached_property
     def absolute(self) -> Layer:
@@ -59,13 +60,20 @@ class Layer:
         terms = tuple((source, chain.mapped(rational)) for source, chain in self.terms)
         return Layer(self.size, terms, tuple((chain.mapped(rational), rational(value)) for chain, value in self.biases))
 
-    def forward(self, x: Sequence[Array]) -> Array:
+    def forward(self, x: Mapping[int, Array]) -> Array:
         """W x for vectors x[j] of all sources, one each; without the bias."""
-        return sum((chain.forward(x[source][None])[0] for source, chain in self.terms), np.zeros(self.size))
+        return _total([chain.forward(x[source][None])[0] for source, chain in self.terms], self.size)
 
     def transpose(self, mu: Array) -> list[tuple[int, Array]]:
         """W^T mu for rows mu [m, n], source by source; a source may come twice."""
         return [(source, chain.transpose(mu)) for source, chain in self.terms]
+
+
+def _total(parts: Sequence[Array], size: int) -> Array:
+    """Their sum, without a first zero: it would turn rationals into floats."""
+    if not parts:
+        return np.zeros(size, np.int64)
+    return functools.reduce(np.add, parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +103,16 @@ class Network:
     @cached_property
     def gain(self) -> float:
         return max(layer.gain for layer in self.layers)
+
+    @cached_property
+    def roundings(self) -> int:
+        """By how many roundings an entry of a layer is off before anything is computed; zero unless a root is taken."""
+        return max((chain.roundings for layer in self.layers for chain in layer.chains), default=0)
+
+    @cached_property
+    def exact(self) -> Network:
+        """The same in rationals."""
+        return Network(self.n_in, tuple(layer.exact for layer in self.layers))
 
 
 def pruned(n_in: int, layers: Sequence[Layer]) -> Network:

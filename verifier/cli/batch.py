@@ -96,7 +96,7 @@ def _plan(options: dict[str, Any], settings: Common, instances: tuple[Instance, 
     from verifier.batch.jobs import Terms
     from verifier.batch.process import Launch
     from verifier.batch.run import Plan
-    from verifier.machine import cores_each, memory_each, workers
+    from verifier.machine import Machine, cores_each, memory_each, workers
 
     machine = settings.machine
     jobs = min(options["jobs"] or workers(machine), len(instances))
@@ -104,7 +104,7 @@ def _plan(options: dict[str, Any], settings: Common, instances: tuple[Instance, 
     memory = options["memory"] * 10**6 if options["memory"] else memory_each(jobs)
     launch = Launch(threads, memory, settings.verbose)
     words = _words(options["config"], options["overrides"])
-    terms = Terms(settings.config, machine.device, threads, settings.seed, words)
+    terms = Terms(settings.config, Machine(machine.device, threads), settings.seed, words)
     if options["engine"] == "ray":
         from verifier.batch.cluster import RayEngine
 

@@ -15,12 +15,13 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from verifier.clock import process_start
 from verifier.errors import Undelivered
-from verifier.output import clear_named, option_value, say, tell, write_whole
+from verifier.output import all_of, clear_named, say, tell, unanswered, write_file
 
-WITHOUT_VERDICT = ("batch", "bounds", "show", "robust", "report")
+WITHOUT_VERDICT = ("batch", "bounds", "check", "show", "robust", "report")
 """Commands that do not answer with a verdict."""
 OUTPUTS = ("--json", "--result", "--counterexample")
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM)
@@ -113,11 +114,7 @@ def _died(how: str, argv: Sequence[str]) -> int:
 
 def note(argv: Sequence[str], verdict: str, reason: str) -> None:
     """Writes a verdict to the files of a command line that have no answer, as far as they can be written."""
-    texts = {"--result": verdict, "--json": json.dumps({"verdict": verdict, "reason": reason})}
-    for option, text in texts.items():
-        path = option_value(argv, option)
-        if path not in (None, "-") and not os.path.exists(str(path)):
-            try:
-                write_whole(str(path), text + "\n")
-            except Undelivered as error:
-                tell(f"error: {error}")
+    texts = {"result": verdict, "json": json.dumps({"verdict": verdict, "reason": reason})}
+    files = unanswered(argv)
+    for failed in all_of(partial(write_file, path, texts[option] + "\n") for option, path in files.items()):
+        tell(f"error: {failed}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -13,9 +12,9 @@ import click
 from verifier import __version__
 from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
-from verifier.output import clear_named, option_value, tell
+from verifier.output import clear_named, tell, unanswered
 
-COMMANDS = ("attack", "batch", "bounds", "report", "robust", "show", "verify")
+COMMANDS = ("attack", "batch", "bounds", "check", "report", "robust", "show", "verify")
 """Each is a function of this name in a file of this name."""
 
 
@@ -97,8 +96,7 @@ def _record(argv: Sequence[str], error: BaseException | None) -> None:
 
     Files that are there were written by the command itself and stay: older ones are gone.
     """
-    named = {option: option_value(argv, f"--{option}") for option in ("json", "result")}
-    files = {option: path for option, path in named.items() if path and not os.path.exists(path)}
+    files = unanswered(argv)
     if error is not None and not files:  # nothing to write, so nothing to load
         return
     from verifier.cli.session import Sinks

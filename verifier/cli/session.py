@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +36,11 @@ class Sinks:
     result: str | None = None
     counterexample: str | None = None
     quiet: bool = False
+    proof: str | None = None  # written by the run itself
 
     def prepare(self, *inputs: str) -> None:
         """Takes old answers away.  Raises InputError if a file cannot be written."""
-        prepare((self.json, self.result, self.counterexample), inputs)
+        prepare((self.json, self.result, self.counterexample, self.proof), inputs)
 
     def write(self, result: Result) -> None:
         """All files, then stdout; an error goes to the files only.
@@ -74,19 +75,19 @@ class Session(Delivery[Result]):
     that cannot be written to.  Raises Undelivered if the answer could not be written.
     """
 
-    def __init__(self, network: str, prop: str, options: dict[str, Any]) -> None:
+    def __init__(self, network: str, prop: str, options: dict[str, Any], proof: str | None = None) -> None:
         """Takes the output options out of `options`; what is left are the common ones, as the user gave them."""
         super().__init__()
         outputs = {name: options.pop(name) for name in ("json", "result", "counterexample")}
         self.status = Status(Setting(network, prop))
-        self._sinks = Sinks(**outputs, quiet=options["quiet"])
+        self._sinks = Sinks(**outputs, quiet=options["quiet"], proof=proof)
         self._options = options
         start_logging(options["quiet"], options["verbose"])
         self._sinks.prepare(network, prop)
 
-    def begin(self, trace: str | None = None) -> Request:
+    def begin(self, trace: str | None = None, proof: str | None = None) -> Request:
         """Checks the common options and keeps the time limit from now on; what is to be done."""
-        return begin(self, self.status, self._options, trace)
+        return replace(begin(self, self.status, self._options, trace), proof=proof)
 
     def early(self, reason: Reason) -> Result:
         if reason is Reason.TIMEOUT:

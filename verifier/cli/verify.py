@@ -13,8 +13,11 @@ from verifier.cli.options import common, instance, instance_paths, outputs
 @instance
 @outputs
 @click.option("--trace", metavar="FILE", help="Write the search tree as JSON lines.")
+@click.option("--proof", metavar="FILE", help="Write the proof of an `unsat`, for `verify check`.")
 @common
-def verify(files: tuple[str, ...], networks: tuple[str, ...], trace: str | None, **options: Any) -> int:
+def verify(
+    files: tuple[str, ...], networks: tuple[str, ...], trace: str | None, proof: str | None, **options: Any
+) -> int:
     """Decide whether the network NET has the property PROP.
 
     The short form `verify NET PROP` is the same.  Instead of NET, `--network NAME=NET` is understood.
@@ -22,8 +25,8 @@ def verify(files: tuple[str, ...], networks: tuple[str, ...], trace: str | None,
     paths = instance_paths(files, networks)
     from verifier.cli.session import Session
 
-    with Session(*paths, options) as session:
-        request = session.begin(trace)
+    with Session(*paths, options, proof) as session:
+        request = session.begin(trace, proof)
         from verifier.pipeline import decide
 
         session.answer = decide(request, session.status)

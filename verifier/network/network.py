@@ -62,6 +62,13 @@ class Affine:
             total = total + term.forward(value)
         return total
 
+    def pull(self, mu: Float[Tensor, "*batch n"], lam: list[Float[Tensor, "*batch _"] | None]) -> None:
+        """Take multipliers of x_hat back through the map: they add to those of the sources, `lam`; None is zero."""
+        for source, term in self.terms:
+            part = term.transpose(mu)
+            known = lam[source]
+            lam[source] = part if known is None else known + part
+
     def to(self, device: torch.device | str | None, dtype: torch.dtype | None) -> Affine:
         return replace(
             self,
@@ -162,23 +169,13 @@ class Network:
 
         Written out instead of using autograd: one transposed pass, no graph.  The derivative of a ReLU at 0 is 0.
         """
-        gradients: list[Tensor | None] = [None] * (len(self.groups) + 1)
-        for k in range(len(self.layers), 0, -1):
-            layer = self.layers[k - 1]
-            if k == len(self.layers):
-                mu = cotangent
-            else:
-                lam = gradients[k]
-                if lam is None:
-                    continue
-                mu = lam * (preactivations[k - 1] > 0)
-                gradients[k] = None
-            for source, term in layer.terms:
-                part = term.transpose(mu)
-                known = gradients[source]
-                gradients[source] = part if known is None else known + part
-        found = gradients[0]
-        return cotangent.new_zeros(*cotangent.shape[:-1], self.n_in) if found is None else found
+        lam: list[Tensor | None] = [None] * (len(self.groups) + 1)
+        self.output.pull(cotangent, lam)
+        for k in range(len(self.groups), 0, -1):
+            own, lam[k] = lam[k], None
+            if own is not None:
+                self.groups[k - 1].pull(own * (preactivations[k - 1] > 0), lam)
+        return cotangent.new_zeros(*cotangent.shape[:-1], self.n_in) if lam[0] is None else lam[0]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Network:
         return replace(

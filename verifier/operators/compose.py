@@ -6,7 +6,9 @@ counted.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TypeVar
 
 import torch
@@ -87,13 +89,13 @@ class Sum(Composed):
         return max(m.depth for m in self.maps) + len(self.maps)
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-        return _total([m.forward(x) for m in self.maps])
+        return reduce(operator.add, (m.forward(x) for m in self.maps))
 
     def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
-        return _total([m.transpose(y) for m in self.maps])
+        return reduce(operator.add, (m.transpose(y) for m in self.maps))
 
     def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-        return _total([m.magnitude(r) for m in self.maps])
+        return reduce(operator.add, (m.magnitude(r) for m in self.maps))
 
     def describe(self) -> str:
         return " + ".join(f"({m.describe()})" for m in self.maps)
@@ -221,10 +223,3 @@ def _per_channel(scale: Tensor, channels: int) -> Tensor | None:
     """The scale of every channel, if it does not vary inside of one."""
     planes = scale.reshape(channels, -1)
     return planes[:, 0] if bool((planes == planes[:, :1]).all()) else None
-
-
-def _total(values: list[Tensor]) -> Tensor:
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total

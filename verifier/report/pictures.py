@@ -6,7 +6,6 @@ The result holds the witness only.  Shape and box come from the files of the ins
 from __future__ import annotations
 
 import base64
-import hashlib
 import logging
 import math
 import struct
@@ -22,6 +21,8 @@ from numpy.typing import NDArray
 
 from verifier.batch.records import Record, Witness
 from verifier.errors import InputError
+from verifier.files import read_stored, unpacked
+from verifier.network.models.identity import digest_of
 
 log = logging.getLogger(__name__)
 
@@ -163,13 +164,10 @@ def _centre(path: str, digest: str | None, witness: Witness) -> NDArray[np.float
 
 def _unchanged(path: str, digest: str | None) -> bytes:
     """The bytes of a plain or compressed file, if it is still the one that the result speaks of."""
-    from verifier.property.vnnlib import read_bytes
-
-    place = Path(path)
-    stored = place if place.exists() else place.with_name(place.name + ".gz")
-    if digest is not None and stored.exists() and hashlib.sha256(stored.read_bytes()).hexdigest() != digest:
+    raw = read_stored(path)
+    if digest is not None and digest_of(path, raw) != digest:
         raise InputError("the file has changed since the run", path)
-    return read_bytes(path)
+    return unpacked(raw, path)
 
 
 def _attempt(work: Callable[[], T]) -> T | None:

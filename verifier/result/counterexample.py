@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
 from itertools import islice
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verifier.errors import SoundnessError
+from verifier.processes import shared_file
 from verifier.property.property import Property, Variable
 
 _REPLAYED = object()  # only `replay` holds it
@@ -136,10 +136,7 @@ class Reserve:
 
     def __init__(self) -> None:
         self._own: Counterexample | None = None
-        self._file: int | None = None
-        if hasattr(os, "memfd_create"):  # where there is none, there are no forks either
-            self._file = os.memfd_create("reserve")
-            weakref.finalize(self, os.close, self._file)
+        self._file = shared_file(self, "reserve")
 
     def keep(self, witness: Counterexample) -> None:
         """Takes a witness, unless there is one already."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from verifier.result.result import Circumstances, finite
+from verifier.result.result import Circumstances
 from verifier.result.verdict import Reason
 
 PHASES = ("load", "intermediate", "bounding")
@@ -77,7 +76,3 @@ class LowerBounds(Circumstances):
         }
         curve = None if self.curve is None else [[round(t, 6), lower] for t, lower in self.curve]
         return head | self.around(PHASES, {"curve": curve})
-
-    def as_json(self) -> str:
-        """`as_dict` on one line."""
-        return json.dumps(finite(self.as_dict()), allow_nan=False)

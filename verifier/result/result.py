@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class Circumstances(ABC):
     """What an answer speaks of and how it came about: the same for verdicts and for bounds."""
 
     setting: Setting = field(default_factory=Setting)
@@ -68,6 +69,14 @@ class Circumstances:
             "versions": self.versions,
         }
 
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """The object of `--json`."""
+
+    def as_json(self) -> str:
+        """`as_dict` on one line.  Infinities and NaN have no JSON form and become null."""
+        return json.dumps(finite(self.as_dict()), allow_nan=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Result(Circumstances):
@@ -87,6 +96,7 @@ class Result(Circumstances):
     rounding_witness: Counterexample | None = None
     lower_bound: float | None = None  # of the largest row of the worst clause, certified; None if nothing is known
     statistics: Statistics = field(default_factory=Statistics)
+    proof: dict[str, Any] | None = None  # of an `unsat`: its file, bytes, SHA-256 and leaves
 
     def __post_init__(self) -> None:
         if (self.verdict is Verdict.SAT) != (self.counterexample is not None):
@@ -131,13 +141,10 @@ class Result(Circumstances):
             "arithmetic": self.arithmetic,
             "rounding_witness": _witness(self.rounding_witness),
             "statistics": asdict(self.statistics),
+            "proof": self.proof,
         }
         head = {"verdict": self.verdict.value, "reason": reason, "message": self.message}
         return head | self.around(PHASES, said)
-
-    def as_json(self) -> str:
-        """`as_dict` on one line.  Infinities and NaN have no JSON form and become null."""
-        return json.dumps(finite(self.as_dict()), allow_nan=False)
 
 
 def _witness(counterexample: Counterexample | None) -> dict[str, Any] | None:

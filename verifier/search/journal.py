@@ -104,6 +104,13 @@ class LeafSolved(Event):
 
 
 @dataclass(frozen=True, eq=False)
+class Finishing(Event):
+    """A box goes to a search of its own; until the next word on it, whole domains born in this process are its."""
+
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
 class Closed(Event):
     """Domains hold no counterexample.  `evidence` gives the domains and what proves it; it costs nothing if unused."""
 

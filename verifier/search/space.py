@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+
+import torch
 
 from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.domains import DomainsT
-from verifier.search.journal import Journal, Superseded
+from verifier.search.domains import DomainsT, outweighed
+from verifier.search.journal import Journal, Superseded, Undecided
 from verifier.shapes import Bool, Int, Tensor
 
 ChildrenT = TypeVar("ChildrenT")
@@ -51,6 +53,17 @@ class Space(ABC, Generic[DomainsT, ChildrenT, BoundedT, RemainingT]):
 
     journal: Journal
     bounding: Stopwatch  # runs inside of bounding calls and linear programs
+
+    def _numbers(self, count: int, device: torch.device) -> Int[Tensor, " D"]:
+        """Numbers for new domains."""
+        new = self.journal.numbers(count)
+        return torch.arange(new.start, new.stop, device=device)
+
+    def _doubtful(self, number: int, decided: Leaves, reason: Reason, lower: float) -> Leaves:
+        """With one more leaf that stays undecided."""
+        self.journal.hear(Undecided(number, reason))
+        doubt, undecided = outweighed(decided.doubt, reason), min(decided.undecided, lower)
+        return replace(decided, doubt=doubt, undecided=undecided)
 
     @property
     @abstractmethod

@@ -10,14 +10,14 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
-from verifier.errors import InputError
+from verifier.files import blamed
 from verifier.search.journal import (
     Bounded,
     Clipped,
@@ -39,20 +39,18 @@ Line = dict[str, Any]
 
 
 @contextmanager
-def tracing(path: str | None) -> Iterator[Journal]:
-    """A journal that writes to that file; without a file one that keeps nothing.
+def tracing(path: str | None, listeners: Sequence[Listener] = ()) -> Iterator[Journal]:
+    """A journal that writes to that file; without a file one that tells only the other listeners.
 
     A file that does not take any more ends the trace, not the search; what was written before is complete lines.
     """
     if path is None:
-        yield Journal()
+        yield Journal(listeners)
         return
-    try:
+    with blamed("the trace cannot be written", path):
         Path(path).touch()
-    except OSError as error:
-        raise InputError(f"the trace cannot be written: {error.strerror or error}", path) from error
     with Path(path).open("w", encoding="utf-8") as file:
-        yield Journal([TraceWriter(file)])
+        yield Journal([TraceWriter(file), *listeners])
 
 
 class TraceWriter(Listener):

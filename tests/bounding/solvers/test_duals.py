@@ -22,6 +22,7 @@ from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.active_set import ActiveSet, Additions, OraclePoint
 from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
+from verifier.bounding.solvers.bdd_plus import BddPlus
 from verifier.bounding.solvers.big_m import BigM, Start
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.lagrangian import Lagrangian
@@ -36,6 +37,7 @@ SOLVERS: dict[str, Bounder] = {
     "active_set": ActiveSet(SHORT, SHORT, Additions(10, 2, 3)),
     "active_set_shared": ActiveSet(SHORT, SHORT, Additions(10, 1, 3), masks=Form.SHARED, point=OraclePoint.AVERAGE),
     "active_set_random": ActiveSet(SHORT, SHORT, Additions(10, 2, 3), selection=RandomMasks(3)),
+    "bdd_plus": BddPlus(25, weights=Steps(1.0, 20.0, linear=True)),
     "saddle_point": SaddlePoint(25, initial=ActiveSet(Ascent(0, SHORT.steps), SHORT, Additions(most=0))),
 }
 TIGHT = {"active_set", "active_set_shared", "active_set_random", "saddle_point"}  # may exceed the Planet relaxation
@@ -112,7 +114,7 @@ def test_no_iterate_is_invalid_and_the_best_is_kept(family: str, solver: str) ->
 
 def _shortened(solver: Bounder, count: int) -> Bounder:
     short = Ascent(count, SHORT.steps)
-    if isinstance(solver, SaddlePoint):
+    if isinstance(solver, SaddlePoint | BddPlus):
         return replace(solver, iterations=count)
     assert isinstance(solver, AlphaCrown | BigM | ActiveSet)
     return replace(solver, ascent=short)

@@ -109,6 +109,7 @@ def test_shared_masks_written_out_give_the_same_cut(family: str) -> None:
 
 def test_children_inherit_where_the_primal_point_ended() -> None:
     net, region, objective = instance("residual", 4)
+    region = replace(region, kinks=None).select(torch.tensor([0]))  # so that all kinks are ambiguous
     task = Task(Sweep.prepare(net, region, objective.layer), objective)
     found = variables_of(SOLVER.bound(net, region, objective, Until()))
     assert isinstance(found, MultiplierVariables)

@@ -8,7 +8,8 @@ import pytest
 from property.oracles import assert_same
 
 from verifier.errors import InputError
-from verifier.property.vnnlib import load_property, read_bytes
+from verifier.files import read_stored, unpacked
+from verifier.property.vnnlib import load_property
 from verifier.property.vnnlib.fast import parse_fast
 from verifier.property.vnnlib.general import parse_general
 
@@ -49,7 +50,7 @@ def test_one_file_of_each_family_is_read_alike_by_both_readers(benchmarks: Path)
     quick = [path for path in smallest if path.stat().st_size < 10_000]  # the general reader takes its time
     assert len(quick) > 10
     for path in quick:
-        data = read_bytes(path)
+        data = unpacked(read_stored(path), path)
         found = parse_fast(data)
         assert found is not None, path
         assert_same(found, parse_general(data.decode()))

@@ -14,10 +14,9 @@ from verifier.bounding.relaxation.zonotope import AffineForm
 from verifier.bounding.rows import Conjunction
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, Effort
-from verifier.search.boxes.boxes import BoxDomains, halved
+from verifier.search.boxes.boxes import BoxDomains, Table, halved
+from verifier.search.boxes.climb import best_weights
 from verifier.search.boxes.space import InputSpace
-from verifier.search.boxes.table import Table
-from verifier.search.boxes.weights import best_weights
 
 
 def test_weights_balance_rows_that_exclude_each_other() -> None:
@@ -63,9 +62,11 @@ def test_evidence_gives_the_same_bounds_again() -> None:
     boxes = halved(roots(problem))
     table = Table.of(problem, (0, 1))
     bounder = BoxBounder(problem.network, problem.network.to(dtype=torch.float32), table, Effort())
-    found, evidence = bounder.bound(boxes), bounder.evidence(boxes)
+    found = bounder.bound(boxes)
+    evidence = found.evidence
     pairs, clause = bounder._pairs(boxes)
-    assert torch.equal(evidence.clause, clause)
-    again = pairs.best(bounder._traced(pairs, evidence.variables).plane)
-    assert torch.equal(again, found.lower[evidence.box, evidence.clause])
-    assert torch.equal(evidence.region.lower, boxes.low[evidence.box])
+    assert torch.equal(evidence.clause, table.number[boxes.root[evidence.box], clause])
+    again = pairs.each(bounder._traced(pairs, evidence.variables).plane.lower)
+    assert torch.equal(again, evidence.lower)
+    assert torch.equal(again.amax(dim=1), found.lower[evidence.box, clause])
+    assert torch.equal(evidence.l_hat[0], pairs.found.l_hat[0])

@@ -14,7 +14,7 @@ from verifier.bounding.relaxation.zonotope import propagate
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.bounding.solvers.face_dual import ConjunctionDual
-from verifier.search.boxes.slopes import climb, starts
+from verifier.search.boxes.climb import climb, starts
 
 SEEDS = st.integers(0, 10_000)
 FAMILY = st.sampled_from(sorted(networks.FAMILIES))

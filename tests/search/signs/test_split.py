@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search.cases import inside, patterns, random_case, root_of, signs_at
 
-from verifier.search.signs.split import split
+from verifier.search.signs.root import split
 
 Parents = tuple[torch.Tensor, torch.Tensor]
 """Signs and scores."""
@@ -66,7 +66,7 @@ def test_children_know_where_they_were_split(given_parents: Parents, batch: int)
     before = given_parents[0][children.parent]
     for child, (kinks, signs, parent) in enumerate(zip(children.kinks, children.signs, before, strict=True)):
         named = kinks[kinks >= 0]
-        assert len(named) == len(set(named.tolist())) == int(children.levels[child])
+        assert len(named) == len(set(named.tolist())) == int((children.kinks[child] >= 0).sum())
         assert sorted(named.tolist()) == torch.nonzero(signs != parent).flatten().tolist()
 
 
@@ -77,7 +77,7 @@ def test_parents_with_fewer_kinks_do_not_hold_back_the_others() -> None:
     assert torch.bincount(children.parent).tolist() == [8, 2, 1]
     assert children.signs[children.parent == 2].tolist() == [[1, 1, -1]]
     assert sorted(children.signs[children.parent == 1].tolist()) == [[1, -1, -1], [1, 1, -1]]
-    assert children.levels.tolist() == [3] * 8 + [1] * 2 + [0]
+    assert (children.kinks >= 0).sum(dim=1).tolist() == [3] * 8 + [1] * 2 + [0]
 
 
 def test_points_of_a_box_stay_in_the_tree_over_several_splits() -> None:

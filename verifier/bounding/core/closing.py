@@ -15,7 +15,7 @@ from verifier.shapes import Bool, Float, Tensor
 def settled(value: Float[Tensor, "*axes"], error: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
     """The lower bound that is left of a value whose rounding can have added up to `error`; -inf where that is none.
 
-    Requires: numbers inside of the error model's range (`network.reach`).  What underflows is subtracted here.
+    Requires: numbers inside of the error model's range (`network.magnitudes`).  What underflows is subtracted here.
     """
     lower = value - round_up(error, MARGIN) - UNDERFLOW
     return torch.where(torch.isfinite(lower), lower, -torch.inf)

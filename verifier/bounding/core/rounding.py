@@ -3,7 +3,8 @@
 A bound that closes a problem is the computed value minus everything that rounding can have added to it.  All of it
 is collected in two places: `layer_slack`, which prices one unit of a layer's multiplier, and the magnitude of the
 terms that are summed directly.  Both are sums of absolute values times Higham's gamma_n; what underflows is paid for
-with the two constants below, which suffice for networks inside of the range of `network.reach`; see docs/numerics.md.
+with the two constants below, which suffice for networks inside of the range of `network.magnitudes`; see
+docs/numerics.md.
 """
 
 from __future__ import annotations

@@ -30,10 +30,17 @@ from verifier.network.network import Network
 from verifier.operators import gamma
 from verifier.shapes import Float, Tensor
 
-__all__ = ["Choice", "Kinks", "Plane", "Remainder", "Route", "Sweep", "Trace", "UpperFace", "dot"]
+__all__ = ["Choice", "Kinks", "Plane", "Remainder", "Route", "Sweep", "Trace", "UpperFace", "dot", "read"]
 
 Values = Sequence[Float[Tensor, "D S _"] | None]
 """x[j] of all sources; None for groups that nobody reads."""
+
+
+def read(values: Values, source: int) -> Float[Tensor, "D S n"]:
+    """The value of a source.  Require: somebody reads it."""
+    x = values[source]
+    assert x is not None
+    return x
 
 
 @dataclass(eq=False)
@@ -210,13 +217,12 @@ class Sweep(State):
         return self._at_input(rest)
 
     def _through(self, k: int, mu: Float[Tensor, "D S n"], rest: Remainder) -> None:
-        """Take multipliers of x_hat[k] back through the affine map of layer k: they add to those of its sources."""
+        """Take multipliers of x_hat[k] back through the affine map of layer k, with its bias and its rounding."""
         layer = self.net.layers[k - 1]
         rest.value += mu @ layer.bias
         if self.slacks is not None:
             rest.error += dot(mu.abs(), self.slacks[k - 1])
-        for source, term in layer.terms:
-            rest.add(source, term.transpose(mu))
+        layer.pull(mu, rest.lam)
 
     def _at_input(self, rest: Remainder) -> Plane:
         """Minimise what is left over the input set, and subtract the error."""

@@ -20,12 +20,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 
 import torch
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.state import SHARED, State
-from verifier.bounding.core.sweep import Values
+from verifier.bounding.core.sweep import Values, read
 from verifier.network.network import Affine
 from verifier.operators import Chain, Dense, LinearMap, Select, Sparse
 from verifier.operators.rows import row_support
@@ -99,8 +101,7 @@ class SharedGeometry(State):
         """The oracle with one z for all neurons: which inputs each sign of weight keeps, source by source."""
         found = []
         for (source, _), low, high in zip(self.terms, self.l_check, self.u_check, strict=True):
-            x = values[source]
-            assert x is not None
+            x = read(values, source)
             n = x.shape[-1]
             width = high[..., :n] - low[..., :n]
             t = torch.where(width > 0, (x - low[..., :n]) / width, torch.zeros_like(x))
@@ -116,12 +117,7 @@ class SharedGeometry(State):
         return SharedCut(offset, self.bias + offset + rest, self, kept)
 
     def _rows(self, doubled: Sequence[Tensor]) -> Float[Tensor, "D S a"]:
-        total = None
-        for (_, term), vector in zip(self.terms, doubled, strict=True):
-            part = term.forward(vector)
-            total = part if total is None else total + part
-        assert total is not None
-        return total
+        return reduce(add, (term.forward(vector) for (_, term), vector in zip(self.terms, doubled, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +134,7 @@ class SharedCut(Cut):
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
         doubled = []
         for (source, _), kept in zip(self.geometry.terms, self.kept, strict=True):
-            x = values[source]
-            assert x is not None
+            x = read(values, source)
             doubled.append(kept * torch.cat([x, x], dim=-1))
         return self.geometry._rows(doubled)
 
@@ -195,9 +190,8 @@ class RowGeometry(State):
 
     def weighted(self, values: Values) -> Float[Tensor, "D S a t"]:
         """weights times inputs, entry by entry."""
-        found = [values[source] for source in self.sources]
-        x = torch.cat([v for v in found if v is not None], dim=-1) if len(found) > 1 else found[0]
-        assert x is not None
+        found = [read(values, source) for source in self.sources]
+        x = torch.cat(found, dim=-1) if len(found) > 1 else found[0]
         return (x.unsqueeze(-2) if self.is_dense else x[..., self.columns]) * self.weights
 
     def spread(self, entries: Float[Tensor, "D S a t"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 
 import torch
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.state import SHARED, State
-from verifier.bounding.cuts.anderson import Cut, Values, at_kinks
+from verifier.bounding.core.sweep import Values, read
+from verifier.bounding.cuts.anderson import Cut, at_kinks
 from verifier.network.network import Affine
 from verifier.operators import LinearMap
 from verifier.operators.signed import absolute
@@ -48,12 +51,8 @@ class BalancedGeometry(State):
 
     def bits(self, values: Values) -> Bool[Tensor, "D S n"]:
         """The oracle with z = 1/2: which inputs are in the lower half of their box; all sources side by side."""
-        found = []
-        for (source, _), low, high in zip(self.layer.terms, self.low, self.high, strict=True):
-            x = values[source]
-            assert x is not None
-            found.append(x + x <= low + high)
-        return torch.cat(found, dim=-1)
+        boxes = zip(self.layer.terms, self.low, self.high, strict=True)
+        return torch.cat([2 * read(values, source) <= low + high for (source, _), low, high in boxes], dim=-1)
 
     def cut(self, bits: Bool[Tensor, "D #S n"]) -> BalancedCut:
         """The cut of given bits, with constants for these regions."""
@@ -64,13 +63,13 @@ class BalancedGeometry(State):
         vertex = [torch.where(part, low, high) for part, low, high in boxes]
         plain = self._plain(vertex)
         rest = [term.forward(sign * v) for term, sign, v in zip(self.magnitudes, signs, vertex, strict=True)]
-        offset = 0.5 * plain + _total(rest)
+        offset = 0.5 * plain + reduce(add, rest)
         return BalancedCut(offset, self.layer.bias[self.index] + plain, self, signs)
 
     def _plain(self, vertex: Sequence[Tensor]) -> Float[Tensor, "D S a"]:
         """W v at the kinks."""
-        parts = [term.forward(v) for (_, term), v in zip(self.layer.terms, vertex, strict=True)]
-        return _total(parts).index_select(-1, self.index)
+        parts = (term.forward(v) for (_, term), v in zip(self.layer.terms, vertex, strict=True))
+        return reduce(add, parts).index_select(-1, self.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +84,7 @@ class BalancedCut(Cut):
         return 0.5
 
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
-        found = []
-        for source, term, sign in self._terms():
-            x = values[source]
-            assert x is not None
-            found.append(term.forward(sign * x))
-        return _total(found)
+        return reduce(add, (term.forward(sign * read(values, source)) for source, term, sign in self._terms()))
 
     def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
         return [(source, term.transpose(beta).mul_(sign)) for source, term, sign in self._terms()]
@@ -98,11 +92,3 @@ class BalancedCut(Cut):
     def _terms(self) -> Iterable[tuple[int, LinearMap, Tensor]]:
         sources = (source for source, _ in self.geometry.layer.terms)
         return zip(sources, self.geometry.magnitudes, self.signs, strict=True)
-
-
-def _total(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of at least one tensor."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total

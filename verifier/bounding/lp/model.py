@@ -73,14 +73,14 @@ class Model:
 
         requires: a region of one box (not a ball) that knows those groups, everything in float64 on the CPU
         """
-        assembly = _Assembly()
+        assembly = Assembly()
         x, x_hat, z = [assembly.columns(_array(region.lower), _array(region.upper))], [], []
         boxes = [(_array(region.lower), _array(region.upper))]
         groups = []
         for k in range(1, layer):
             kinds = _Kinds.of(region, k)
             low, high = kinds.l_hat.clip(min=0.0), kinds.u_hat.clip(min=0.0)
-            group = _group_rows(net.groups[k - 1], kinds.stated, x, boxes)
+            group = group_rows(net.groups[k - 1], kinds.stated, x, boxes)
             x.append(assembly.columns(low, high, kinds.passing | kinds.ambiguous))
             boxes.append((low, high))
             x_hat.append(assembly.columns(kinds.l_hat, kinds.u_hat, kinds.ambiguous))
@@ -130,7 +130,7 @@ class _Kinds:
         return np.flatnonzero(self.passing | self.ambiguous | self.held)
 
 
-class _Assembly:
+class Assembly:
     """Collects columns and rows while a model is built."""
 
     def __init__(self) -> None:
@@ -152,13 +152,17 @@ class _Assembly:
         self._width += count
         return numbers
 
-    def rows(self, entries: list[tuple[Ints, Ints, Floats]], low: Floats, high: Floats) -> None:
-        """New rows low <= A v <= high; entries are (row within these, column, value), NONE columns count as zero."""
+    def rows(self, entries: list[tuple[Ints, Ints, Floats]], low: Floats, high: Floats) -> Ints:
+        """New rows low <= A v <= high; entries are (row within these, column, value), NONE columns count as zero.
+
+        Returns their numbers.
+        """
         for row, column, value in entries:
             kept = column != NONE
             self._entries.append((self._rows + row[kept], column[kept], value[kept]))
         self._ranges.append((low, high))
         self._rows += len(low)
+        return np.arange(self._rows - len(low), self._rows)
 
     def program(self) -> Program:
         low = np.concatenate([low for low, _ in self._ranges] or [np.zeros(0)])
@@ -169,7 +173,8 @@ class _Assembly:
         return Program(np.concatenate(self._low), np.concatenate(self._high), Rows.collect(entries, low, high))
 
 
-def _group_rows(layer: Affine, neurons: Ints, x: list[Ints], boxes: list[tuple[Floats, Floats]]) -> GroupRows:
+def group_rows(layer: Affine, neurons: Ints, x: list[Ints], boxes: list[tuple[Floats, Floats]]) -> GroupRows:
+    """The affine rows of some neurons; x and boxes are the columns and the boxes of all sources before the layer."""
     row, source, weight, offset = [], [], [], 0
     for _, term in layer.terms:
         support = row_support(term, torch.from_numpy(neurons))
@@ -192,7 +197,7 @@ def _group_rows(layer: Affine, neurons: Ints, x: list[Ints], boxes: list[tuple[F
     )
 
 
-def _state_affine(assembly: _Assembly, group: GroupRows, kinds: _Kinds, x: Ints, x_hat: Ints) -> None:
+def _state_affine(assembly: Assembly, group: GroupRows, kinds: _Kinds, x: Ints, x_hat: Ints) -> None:
     """result - W x_in = b, where the result is x, x_hat, or (held neurons) at most zero."""
     result = np.where(kinds.ambiguous, x_hat, x)[group.neurons]
     at = np.arange(len(group.neurons))
@@ -200,7 +205,7 @@ def _state_affine(assembly: _Assembly, group: GroupRows, kinds: _Kinds, x: Ints,
     assembly.rows(entries, group.bias, np.where(result == NONE, np.inf, group.bias))
 
 
-def _state_relu(assembly: _Assembly, kinds: _Kinds, x: Ints, x_hat: Ints, z: Ints) -> None:
+def _state_relu(assembly: Assembly, kinds: _Kinds, x: Ints, x_hat: Ints, z: Ints) -> None:
     """x >= x_hat and the upper faces, for the ambiguous neurons."""
     which = np.flatnonzero(kinds.ambiguous)
     l_hat, u_hat = kinds.l_hat[which], kinds.u_hat[which]

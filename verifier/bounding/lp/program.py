@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,11 @@ class Rows:
         order = np.lexsort((column, row))
         indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(low)))])
         return cls(indptr.astype(np.int64), column[order], value[order], low, high)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """The rows of all parts.  Require: at least one."""
+        return reduce(cls.followed_by, parts)
 
     @property
     def count(self) -> int:

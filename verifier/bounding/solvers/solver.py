@@ -169,7 +169,25 @@ def variables_of(bound: Bound) -> Variables:
 
 
 @dataclass(frozen=True)
-class Solver(Bounder):
+class TaskBounder(Bounder):
+    """A bounder that takes a task as a whole or, if memory does not hold it, its objectives part by part."""
+
+    @abstractmethod
+    def begin(self, task: Task, until: Until) -> Bound:
+        """Bound whole boxes: what comes before an ascent, and the ascent."""
+
+    @abstractmethod
+    def bytes_each(self, task: Task) -> int:
+        """What it keeps of one objective in one region."""
+
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+        task = Task(Sweep.prepare(net, region, objective.layer), objective)
+        found = [bounder.begin(part, until) for bounder, part in in_parts(self, task)]
+        return Bound.joined([Bound(f.lower, f.x0, f.state, f.iterations) for f in found])
+
+
+@dataclass(frozen=True)
+class Solver(TaskBounder):
     """A bounder whose variables can be kept, and from which it can go on."""
 
     kind: ClassVar[str]
@@ -203,7 +221,7 @@ class Solver(Bounder):
         """Improve a start.  Guarantee: a valid bound.  `averaging`, if given, collects the primal points on the way."""
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
-        """Bound whole boxes: what comes before an ascent, and the ascent.  A parent may be of any kind."""
+        """The same with what a parent knows, which may be of any kind."""
         return self.solve(task, self.init(task, None if parent is None else converted(task, parent, self.kind)), until)
 
     def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Bound:
@@ -213,10 +231,6 @@ class Solver(Bounder):
         """
         return self.solve(task, self.init(task, parent), until, averaging)
 
-    @abstractmethod
-    def bytes_each(self, task: Task) -> int:
-        """What it keeps of one objective in one region."""
-
     def inherited(self, state: Variables) -> Variables:
         """What children start from."""
         return state
@@ -225,31 +239,26 @@ class Solver(Bounder):
         """Cheap bounds from given variables, for trying out splits."""
         return state.lower(task)
 
-    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
-        task = Task(Sweep.prepare(net, region, objective.layer), objective)
-        found = [solver.begin(part, until) for solver, part in in_parts(self, task)]
-        return Bound.joined([Bound(f.lower, f.x0, f.state, f.iterations) for f in found])
+
+TaskBounderT = TypeVar("TaskBounderT", bound=TaskBounder)
 
 
-SolverT = TypeVar("SolverT", bound=Solver)
-
-
-def in_parts(solver: SolverT, task: Task) -> Iterator[tuple[SolverT, Task]]:
+def in_parts(bounder: TaskBounderT, task: Task) -> Iterator[tuple[TaskBounderT, Task]]:
     """Consecutive parts of a task, if memory does not hold all objectives at once.
 
-    Each comes with the solver to be used for it: whoever watches hears of all objectives each time, with -inf for
+    Each comes with the bounder to be used for it: whoever watches hears of all objectives each time, with -inf for
     those whose turn has not come.
     """
     region, count = task.sweep.region, task.objective.count
-    chunk = together(solver.bytes_each(task) * region.count, solver.memory_bytes)
+    chunk = together(bounder.bytes_each(task) * region.count, bounder.memory_bytes)
     if chunk >= count:
-        yield solver, task
+        yield bounder, task
         return
     known = region.lower.new_full((region.count, count), -torch.inf)
     for start in range(0, count, chunk):
         stop = min(start + chunk, count)
-        hear = None if solver.watch is None else _part_of(solver.watch, known, start, stop)
-        yield solver if hear is None else solver.watched(hear), task.part(start, stop)
+        hear = None if bounder.watch is None else _part_of(bounder.watch, known, start, stop)
+        yield bounder if hear is None else bounder.watched(hear), task.part(start, stop)
 
 
 def _part_of(watch: Watch, known: Float[Tensor, "D S"], start: int, stop: int) -> Watch:

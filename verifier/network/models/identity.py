@@ -5,18 +5,18 @@ Needs no torch and, for files that hold all of their weights, not even onnx: a b
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import zlib
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verifier.errors import InputError
+from verifier.files import unpacked
+
 if TYPE_CHECKING:
     import onnx
 
-GZIP = b"\x1f\x8b"
 _KEY = b"location"  # stands in every file that refers to others
 
 
@@ -29,11 +29,6 @@ def digest_of(path: str | PathLike[str], raw: bytes) -> str:
     for location in _locations(raw):
         total.update(b"\0" + location.encode() + b"\0" + (_file_digest(Path(path).parent / location) or b"missing"))
     return total.hexdigest()
-
-
-def unpacked(raw: bytes) -> bytes:
-    """The bytes of the model itself.  Raises OSError, EOFError or zlib.error if they cannot be unpacked."""
-    return gzip.decompress(raw) if raw[:2] == GZIP else raw
 
 
 def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -64,8 +59,8 @@ def _tensors_of_node(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
 def _locations(raw: bytes) -> list[str]:
     """The files that a model refers to, each once; none if it cannot be read."""
     try:
-        data = unpacked(raw)
-    except (OSError, EOFError, zlib.error):
+        data = unpacked(raw, "")
+    except InputError:
         return []
     if _KEY not in data:
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from os import PathLike
 from pathlib import Path
 
@@ -11,11 +10,12 @@ import onnxruntime as ort
 import torch
 
 from verifier.errors import InputError, one_line
+from verifier.files import read_stored, stored, unpacked
 from verifier.network.lowering.convert import to_graph_module
 from verifier.network.lowering.run import lower
 from verifier.network.lowering.tracing import Reading
 from verifier.network.models.base import Array, SourceModel
-from verifier.network.models.identity import digest_of, unpacked
+from verifier.network.models.identity import digest_of
 from verifier.network.models.validate import (
     TYPES,
     load_external,
@@ -126,22 +126,9 @@ def load_onnx(path: str | PathLike[str], threads: int = 1) -> OnnxModel:
     Raises InputError with one sentence for whatever is wrong with it.  `sha256` is that of the file as it
     lies there, together with the files that hold its weights if there are any.
     """
-    found = _existing(Path(path))
+    raw = read_stored(path)
+    found = stored(path)
     try:
-        raw = found.read_bytes()
-        data = unpacked(raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"cannot be read: {one_line(error)}", found) from error
-    try:
-        return OnnxModel(found, data, digest_of(found, raw), threads)
+        return OnnxModel(found, unpacked(raw, found), digest_of(found, raw), threads)
     except InputError as error:
         raise error.located(found)  # noqa: B904 (the same error, with its file)
-
-
-def _existing(path: Path) -> Path:
-    for candidate in (path, path.with_name(path.name + ".gz")):
-        if candidate.is_dir():
-            raise InputError("is a directory, not a network file", candidate)
-        if candidate.exists():
-            return candidate
-    raise InputError("no such file, nor with .gz added", path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -14,11 +14,9 @@ from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.branching.input_split import BoxView, InputSplit
 from verifier.network.network import Network
-from verifier.search.boxes.boxes import BoxDomains
+from verifier.search.boxes.boxes import BoxDomains, Table
+from verifier.search.boxes.climb import best_weights, climb
 from verifier.search.boxes.clip import clipped, hull
-from verifier.search.boxes.slopes import climb
-from verifier.search.boxes.table import Table
-from verifier.search.boxes.weights import best_weights
 from verifier.shapes import Bool, Float, Int, Tensor
 
 SINGLE, DOUBLE = 0, 1
@@ -43,6 +41,7 @@ class BoxBounds:
     gains: Float[Tensor, "D n0"]
     kinks: Int[Tensor, " D"]
     doubt: Float[Tensor, " D"]
+    evidence: BoxEvidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +65,11 @@ class Pairs:
         sweep = Sweep(self.net, region, len(self.net.layers), kinks, None)  # whatever it finds is evaluated again
         return climb(of_rows(sweep, rows), weights.unsqueeze(1), effort.slopes)
 
-    def best(self, planes: Plane) -> Float[Tensor, " P"]:
-        """The bound of each pair: that of the combination or of a single row; padding does not count."""
-        combined, alone = planes.lower[:, 0], planes.lower[:, 1:]
-        if not alone.shape[1]:
-            return combined
-        return torch.maximum(combined, alone.masked_fill(~self.rows.present, -torch.inf).amax(dim=1))
+    def each(self, lower: Float[Tensor, "P S"]) -> Float[Tensor, "P S"]:
+        """The bounds of the combination and of all single rows of each pair; padding does not count."""
+        if lower.shape[1] == 1:
+            return lower
+        return torch.cat([lower[:, :1], lower[:, 1:].masked_fill(~self.rows.present, -torch.inf)], dim=1)
 
     def region(self, dtype: torch.dtype) -> Region:
         """The boxes and their bounds; all neurons count as kinks, because boxes differ in which are ambiguous."""
@@ -81,12 +79,39 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class BoxEvidence:
-    """For every pending clause of some boxes: bounds of all neurons in float64, slopes and row weights."""
+    """For every pending clause of some boxes: slopes and row weights, and the bounds that they prove.
+
+    `l_hat` and `u_hat` are bounds of all neurons of the boxes; `lower` those of the combination and of single rows.
+    """
 
     box: Int[Tensor, " P"]
-    clause: Int[Tensor, " P"]
-    region: Region
+    clause: Int[Tensor, " P"]  # numbers of the property
+    l_hat: tuple[Float[Tensor, "D _"], ...]
+    u_hat: tuple[Float[Tensor, "D _"], ...]
     variables: Float[Tensor, "P 1 V"]
+    lower: Float[Tensor, "P S"]
+
+
+@dataclass(frozen=True)
+class Care:
+    """What evidence must look like if somebody is to check it: how it is rounded, and what else it must leave room for.
+
+    Slopes are multiples of 1 / `steps`; rounding errors count `errors` more times; clipping cuts off what is beyond
+    zero by `slack`, in relation to the terms of a plane, and only by combinations of rows if `alone` is False.
+    """
+
+    steps: int | None = None
+    errors: float = 0.0
+    slack: float = 0.0
+    alone: bool = True
+
+    def rounded(self, variables: Float[Tensor, "P 1 V"], slopes: int) -> Float[Tensor, "P 1 V"]:
+        """The first ones are slopes."""
+        if self.steps is None:
+            return variables
+        found = variables.double()
+        found[..., :slopes] = (found[..., :slopes].clamp(0.0, 1.0) * self.steps).round() / self.steps
+        return found
 
 
 @dataclass(frozen=True)
@@ -109,21 +134,25 @@ class BoxBounder:
     single: Network
     table: Table
     effort: Effort
+    care: Care = field(default_factory=Care)
 
     def bound(self, boxes: BoxDomains) -> BoxBounds:
         """Require: all boxes have the same tier and something pending."""
         pairs, clause = self._pairs(boxes)
         found, box = pairs.found, pairs.box
-        trace = self._traced(pairs, pairs.variables(self.effort))
+        variables = self.care.rounded(pairs.variables(self.effort), self.net.relus)
+        trace = self._traced(pairs, variables)
         planes = trace.plane
-        best = pairs.best(planes)
+        assert planes.error is not None
+        each = pairs.each(planes.lower - self.care.errors * planes.error if self.care.errors else planes.lower)
+        best = each.amax(dim=1)
         lower = torch.full(boxes.pending.shape, -torch.inf, dtype=best.dtype, device=best.device)
         lower[box, clause] = best
         place = torch.zeros_like(boxes.pending, dtype=torch.long)
         place[box, clause] = torch.arange(len(box), device=box.device)
         least = torch.where(boxes.pending, lower, torch.inf).argmin(dim=1, keepdim=True)
         worst = place.gather(1, least).squeeze(1)
-        (low, high), some = _clipped(boxes, planes, box, ~closes(best))
+        (low, high), some = _clipped(boxes, planes, box, ~closes(best), self.care)
         slope = planes.slope[worst, 0]
         lam = [None if c is None else c[worst, 0] for c in trace.coefficients]
         return BoxBounds(
@@ -136,12 +165,8 @@ class BoxBounder:
             InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low))),
             found.ambiguous,
             (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
+            BoxEvidence(box, self.table.number[boxes.root[box], clause], found.l_hat, found.u_hat, variables, each),
         )
-
-    def evidence(self, boxes: BoxDomains) -> BoxEvidence:
-        """What gives the bounds of boxes, made again: `bound` keeps nothing of it.  Require: as there."""
-        pairs, clause = self._pairs(boxes)
-        return BoxEvidence(pairs.box, clause, pairs.region(torch.float64), pairs.variables(self.effort))
 
     def _pairs(self, boxes: BoxDomains) -> tuple[Pairs, Int[Tensor, " P"]]:
         """The pending clauses of all boxes, and their places in the table."""
@@ -165,9 +190,11 @@ class BoxBounder:
 
 
 def _clipped(
-    boxes: BoxDomains, planes: Plane, box: Int[Tensor, " P"], pending: Bool[Tensor, " P"]
+    boxes: BoxDomains, planes: Plane, box: Int[Tensor, " P"], pending: Bool[Tensor, " P"], care: Care
 ) -> tuple[tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]], Bool[Tensor, " D"]]:
     """What the planes of pending pairs leave of their boxes, and whether they leave anything."""
     kept = torch.nonzero(pending).flatten()
-    parts = clipped((boxes.low[box[kept]], boxes.high[box[kept]]), planes.slope[kept], planes.offset[kept])
+    some = slice(None if care.alone else 1)
+    ends = boxes.low[box[kept]], boxes.high[box[kept]]
+    parts = clipped(ends, planes.slope[kept, some], planes.offset[kept, some], care.slack)
     return hull((boxes.low, boxes.high), parts, box[kept])

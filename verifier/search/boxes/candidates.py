@@ -6,8 +6,7 @@ import torch
 
 from verifier.network.network import Network
 from verifier.result.counterexample import Counterexample
-from verifier.search.boxes.boxes import BoxDomains, middle
-from verifier.search.boxes.table import Table
+from verifier.search.boxes.boxes import BoxDomains, Table, middle
 from verifier.search.domains import Offer
 from verifier.shapes import Float, Tensor
 

@@ -5,7 +5,7 @@ satisfies slope . x + offset <= 0, and for every input i
 
     slope_i x_i <= -offset - (least value of the other terms over the box).
 
-requires:   planes that include all rounding errors (`planes`)
+requires:   planes that include all rounding errors
 guarantees: what is cut off holds no unsafe point; limits are rounded outward, and what is not finite cuts nothing
 source:     contraction of boxes by linear constraints, as in "Clip-and-Verify" (2025) and older interval methods
 """
@@ -27,22 +27,23 @@ PASSES = 3
 """How often several planes clip a box: what one of them leaves, the others may clip further."""
 
 
-def clipped(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"]) -> Box:
+def clipped(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"], slack: float = 0.0) -> Box:
     """What all planes of a box leave of it.  Where nothing is left, some upper end lies below its lower one.
 
-    One plane alone never finds more in a second pass, because its least corner stays.
+    What is cut off is above zero by at least `slack` times the magnitude of the plane's terms.  One plane alone never
+    finds more in a second pass, because its least corner stays.
     """
     for _ in range(PASSES if slope.shape[1] > 1 else 1):
-        box = _clipped_once(box, slope, offset)
+        box = _clipped_once(box, slope, offset, slack)
     return box
 
 
-def _clipped_once(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"]) -> Box:
+def _clipped_once(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"], slack: float) -> Box:
     low, high = (side.unsqueeze(1) for side in box)
     least = torch.minimum(slope * low, slope * high)
     total = least.sum(dim=-1, keepdim=True) + offset.unsqueeze(-1)
     size = least.abs().sum(dim=-1, keepdim=True) + offset.abs().unsqueeze(-1)
-    room = least - total + gamma(slope.shape[-1] + 16) * size + TINY
+    room = least - total + (gamma(slope.shape[-1] + 16) + slack) * size + TINY
     # The quotient is one more rounding, which the slack covers: |room| is at most `size`.  Where the slope is zero or
     # tiny the quotient overflows or is NaN, and cuts nothing; so does whatever overflowed before, because then `size`
     # is infinite.  A quotient that underflows has lost up to `least_float`.

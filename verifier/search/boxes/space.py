@@ -19,12 +19,11 @@ from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, BoxEvidence, Effort
-from verifier.search.boxes.boxes import BoxDomains, divisible, middle, moved_ends, split
+from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Care, Effort
+from verifier.search.boxes.boxes import BoxDomains, Table, divisible, middle, moved_ends, split
 from verifier.search.boxes.candidates import Candidates
-from verifier.search.boxes.table import Table
 from verifier.search.domains import Offer, Outcome, outweighed
-from verifier.search.journal import Bounded, By, Clipped, Closed, Journal, Place, Split, Undecided
+from verifier.search.journal import Bounded, By, Clipped, Closed, Finishing, Journal, Place, Split
 from verifier.search.space import Leaves, Remaining, Space
 from verifier.shapes import Bool, Float, Int, Tensor
 
@@ -54,6 +53,7 @@ class InputOptions:
     patience: int = 30  # cuts that it must have seen before that
     chunk_bytes: int = 4 * 2**20  # of one tensor of the zonotope: what a cache holds
     offers: int = 8  # points per batch that the falsifier may get
+    care: Care = field(default_factory=Care)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +98,11 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._table = Table.of(problem, clauses)
         single = net.to(dtype=torch.float32)
         self._first = SINGLE if fits_single(net) else DOUBLE
-        self._bounder = BoxBounder(net, single, self._table, self.options.effort)
+        self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._symbols = net.n_in + net.relus  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
-        self._whole = self._numbers(0)  # of the root boxes
+        self._whole = self._numbers(0, self._table.lower.device)  # of the root boxes
 
     @property
     def roots(self) -> int:
@@ -144,15 +144,11 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             made = made.select(made.kinks.argsort())
             return self._born(made, made.number, lambda: moved_ends(parents, made))
 
-    def _numbers(self, count: int) -> Int[Tensor, " D"]:
-        new = self.journal.numbers(count)
-        return torch.arange(new.start, new.stop, device=self._table.lower.device)
-
     def _born(
         self, boxes: BoxDomains, parent: Int[Tensor, " D"], places: Callable[[], list[list[Place]]]
     ) -> BoxDomains:
         """The same with numbers of their own."""
-        born = replace(boxes, number=self._numbers(len(boxes)))
+        born = replace(boxes, number=self._numbers(len(boxes), boxes.low.device))
         self.journal.hear(Split(born.number, parent, born.clause, born, places))
         return born
 
@@ -220,8 +216,8 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
     def _tell(self, boxes: BoxDomains, found: BoxBounds, pending: Bool[Tensor, "D C"], kept: Int[Tensor, " d"]) -> None:
         """Which boxes the bounds close, of which clipping leaves nothing, and what it leaves of the others."""
 
-        def evidence() -> tuple[BoxDomains, BoxBounds, BoxEvidence]:
-            return boxes, found, self._bounder.evidence(boxes)
+        def evidence() -> tuple[BoxDomains, BoxBounds]:
+            return boxes, found
 
         lower = torch.where(boxes.pending, found.lower, torch.inf).amin(dim=1)
         self.journal.hear(Bounded(boxes.number, lower, NAMES[int(boxes.tier[0])]))
@@ -256,6 +252,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         decided.rows[place] = True
         number, reason = boxes.number[place : place + 1], Reason.NUMERICS
         if self._finish is not None:
+            self.journal.hear(Finishing(int(number)))
             clauses = self._table.number[boxes.root[place]][boxes.pending[place]]
             outcome = self._finish(boxes.low[place], boxes.high[place], tuple(clauses.tolist()))
             if outcome.witness is not None:
@@ -264,9 +261,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
                 self.journal.hear(Closed(number, By.FINISHED, lambda: boxes.select(torch.tensor([place]))))
                 return decided
             reason = outcome.reason
-        self.journal.hear(Undecided(int(number), reason))
-        undecided = min(decided.undecided, float(boxes.lower[place]))
-        return replace(decided, doubt=outweighed(decided.doubt, reason), undecided=undecided)
+        return self._doubtful(int(number), decided, reason, float(boxes.lower[place]))
 
     def _stuck(self, left: BoxDomains) -> list[tuple[int, bool]]:
         """Boxes for `finish`, the most urgent first, and whether there is no other way."""

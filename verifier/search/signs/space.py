@@ -22,7 +22,7 @@ from verifier.branching.intercept import Intercept
 from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
-from verifier.search.domains import Domains, Offer, outweighed
+from verifier.search.domains import Domains, Offer
 from verifier.search.journal import (
     Bounded,
     By,
@@ -34,15 +34,13 @@ from verifier.search.journal import (
     Place,
     Split,
     Superseded,
-    Undecided,
 )
-from verifier.search.ladder import Ladder, Schedule
+from verifier.search.ladder import Ladder, Schedule, smoothed
 from verifier.search.signs.leaves import solve_leaf
-from verifier.search.signs.root import Batch, Root
-from verifier.search.signs.split import split
+from verifier.search.signs.proving import AsFound, Prover
+from verifier.search.signs.root import Batch, Root, split
 from verifier.search.signs.tighten import Never, Tightening
 from verifier.search.space import Leaves, Remaining, Space
-from verifier.search.stratify import smoothed
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
@@ -112,18 +110,21 @@ class Policy:
     batch: int = 256  # domains that are bounded together
     fill: int = 64  # with fewer children than this, several levels are split at once
     offers: int = 8  # minimisers handed to the falsifier after each batch
+    prover: Prover = field(default_factory=AsFound)
+    imply: bool = True  # whole boxes begin with the signs that their clauses imply
 
 
 class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
     """The tree over the signs of all kinks of a problem."""
 
     def __init__(self, root: Root, policy: Policy, until: Until, offer: Offer, journal: Journal | None = None) -> None:
-        self.root, self.policy, self.until, self.offer = root, policy, until, offer
+        self.root = root if policy.imply else replace(root, implied=torch.zeros_like(root.implied))
+        self.policy, self.until, self.offer = policy, until, offer
         self.journal = journal or Journal()
         self.bounding = Stopwatch()
-        self.schedule = Schedule(policy.ladder, root)
+        self.schedule = Schedule(policy.ladder, self.root)
         self.margin = 1e-6  # a float32 bound above it has so far been confirmed in float64
-        self._whole = self._numbers(0)  # of the clauses on their whole boxes
+        self._whole = self._numbers(0, root.device)  # of the clauses on their whole boxes
 
     @property
     def roots(self) -> int:
@@ -174,12 +175,9 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         self.journal.hear(Bounded(brood.number, lower, self.schedule.name(brood.tier)))
         low, high = batch.cut()
         empty = closed = crossed(low, high).any(dim=1)
-        self._close(brood, empty, By.CROSSED, Crossed())
+        self._close(brood.number[empty], By.CROSSED, batch.select(empty), Crossed())
         for found in bounded.found:
-            with self.bounding:
-                proved = self._proved(brood, found, ~empty)
-            self._close(brood, proved & ~closed, By.BOUND, found.proof)
-            closed = closed | proved
+            closed = self._proved(brood, found, empty, closed)
         ambiguous = (batch.signs == 0) & (low < 0) & (high > 0)
         return RemainingBrood(brood.number, first.iterations, brood, first, lower, closed, ambiguous)
 
@@ -210,21 +208,17 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         single = left.brood.batch.select(slice(row, row + 1))
         leaf = solve_leaf(single, self.until)
         self.journal.hear(LeafSolved(number, self.schedule.name(left.brood.tier)))
-        if leaf.closed:
-            self.journal.hear(Closed(left.number[row : row + 1], By.LEAF, lambda: (single, leaf.proof)))
-            return decided
+        if leaf.closed and leaf.proof is not None:
+            for part in self.policy.prover.proved(leaf.proof, single):
+                if bool(closes(part.lower).all()) and len(part.rows):
+                    self._close(left.number[row : row + 1], By.LEAF, single, part.proof)
+                    return decided
         if leaf.x0 is not None:
             witness = self.offer(leaf.x0.unsqueeze(0), self.root.numbers[single.clause].cpu())
             if witness is not None:
                 return replace(decided, witness=witness)
         reason = Reason.TIMEOUT if self.until.expired() else Reason.NUMERICS
         return self._doubtful(number, decided, reason, max(leaf.lower, lower))
-
-    def _doubtful(self, number: int, decided: Leaves, reason: Reason, lower: float) -> Leaves:
-        """With one more leaf that stays undecided."""
-        self.journal.hear(Undecided(number, reason))
-        doubt, undecided = outweighed(decided.doubt, reason), min(decided.undecided, lower)
-        return replace(decided, doubt=doubt, undecided=undecided)
 
     def open(self, left: RemainingBrood, leaves: Leaves) -> SignDomains:
         """The domains that can be split, with what their children need."""
@@ -267,14 +261,16 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         worst = self._per_clause(domains)
         anew = begun.lower >= worst[begun.clause]
         left = torch.zeros_like(worst, dtype=torch.bool).index_copy(0, begun.clause, ~anew)  # not closed, nor anew
-        contradicted = self._contradicted(domains, before.root)
+        ends = self._ends_at(domains, before.root)
+        contradicted = (((domains.signs > 0) & (ends[1] < 0)) | ((domains.signs < 0) & (ends[0] > 0))).any(dim=1)
         going_on = left[domains.clause]
         some = domains.select(going_on & ~contradicted)
         moved = self._moved(some, before) if len(some) else some
         if moved is None:
             return super().adopt(domains, begun, before)
-        empty, gone = domains.select(going_on & contradicted), domains.select(~going_on)
-        self.journal.hear(Closed(empty.number, By.CROSSED, lambda: (empty, Crossed())))
+        empty, gone = going_on & contradicted, domains.select(~going_on)
+        here = Batch(before.root, domains.clause, domains.signs, domains.masks, torch.cat(ends, dim=1))
+        self._close(domains.number[empty], By.CROSSED, here.select(empty), Crossed())
         self.journal.hear(Superseded(gone.number, self.covering(gone)))
         dropped = begun.number[~anew]
         self.journal.hear(Superseded(dropped, torch.full_like(dropped, -1)))
@@ -314,47 +310,49 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             )
         return cat(parts)
 
-    def _contradicted(self, domains: SignDomains, before: Root) -> Bool[Tensor, " D"]:
-        """Which domains have a sign that the bounds of this root exclude."""
+    def _ends_at(self, domains: SignDomains, before: Root) -> tuple[Float[Tensor, "D A"], Float[Tensor, "D A"]]:
+        """The bounds of this root at the kinks of a looser one."""
         box = self.root.box[domains.clause]
         pairs = zip(self.root.region.l_hat, self.root.region.u_hat, before.indices, strict=True)
         ends = [(low[:, index][box], high[:, index][box]) for low, high, index in pairs]
         low, high = (torch.cat(side, dim=1) for side in zip(*ends, strict=True))
-        return (((domains.signs > 0) & (high < 0)) | ((domains.signs < 0) & (low > 0))).any(dim=1)
+        return low, high
 
     def _goal(self) -> Until:
         """Domains leave an ascent as soon as their bound can be proved."""
         return replace(self.until, threshold=self.margin)
 
-    def _numbers(self, count: int) -> Int[Tensor, " D"]:
-        new = self.journal.numbers(count)
-        return torch.arange(new.start, new.stop, device=self.root.device)
-
     def _born(self, batch: Batch, parent: Int[Tensor, " D"], kinks: Int[Tensor, "D levels"]) -> Int[Tensor, " D"]:
         """The numbers of new domains."""
-        number = self._numbers(len(batch))
+        number = self._numbers(len(batch), self.root.device)
         self.journal.hear(
             Split(number, parent, self.root.numbers[batch.clause], batch, lambda: _places(batch, kinks.tolist()))
         )
         return number
 
-    def _proved(self, brood: Brood, found: Climbed, among: Bool[Tensor, " D"]) -> Bool[Tensor, " D"]:
-        """Which domains are closed by the float64 bound of their variables.
+    def _proved(
+        self, brood: Brood, found: Climbed, empty: Bool[Tensor, " D"], closed: Bool[Tensor, " D"]
+    ) -> Bool[Tensor, " D"]:
+        """Which domains are closed now, also by the float64 bounds of these variables.
 
         Where float32 was too optimistic, later ascents get a margin for it; else they would stop too early for ever.
         """
-        closed = torch.zeros_like(among)
         # What overflowed in float32 need not do so in float64.
-        candidates = torch.nonzero(among & ~(found.lower <= 0)).flatten()
-        for rows in candidates.split(CLOSE_TOGETHER) if len(candidates) else ():
-            proved = found.proof.select(rows).lower(brood.batch.select(rows).task(torch.float64))[:, 0]
-            closed[rows] = closes(proved)
-            excess = torch.where(closed[rows], 0.0, found.lower[rows] - proved).nan_to_num(0.0, 0.0, 0.0)
-            self.margin = max(self.margin, 2 * float(excess.max()))
+        candidates = torch.nonzero(~empty & ~(found.lower <= 0)).flatten()
+        for some in candidates.split(CLOSE_TOGETHER) if len(candidates) else ():
+            with self.bounding:
+                parts = list(self.policy.prover.proved(found.proof.select(some), brood.batch.select(some)))
+            for part in parts:
+                rows, sure = some[part.rows], closes(part.lower)
+                excess = torch.where(sure, 0.0, found.lower[rows] - part.lower).nan_to_num(0.0, 0.0, 0.0)
+                self.margin = max(self.margin, 2 * float(excess.max()) if len(rows) else 0.0)
+                new = sure & ~closed[rows]
+                self._close(brood.number[rows[new]], By.BOUND, brood.batch.select(rows[new]), part.proof.select(new))
+                closed = closed.index_put((rows[sure],), torch.ones_like(sure[sure]))
         return closed
 
-    def _close(self, brood: Brood, rows: Bool[Tensor, " D"], by: By, proof: Proof) -> None:
-        self.journal.hear(Closed(brood.number[rows], by, lambda: (brood.batch.select(rows), proof.select(rows))))
+    def _close(self, number: Int[Tensor, " d"], by: By, batch: Batch, proof: Proof) -> None:
+        self.journal.hear(Closed(number, by, lambda: (batch, proof)))
 
     def _scores(self, left: RemainingBrood, batch: Batch, rows: Int[Tensor, " d"]) -> Float[Tensor, "d A"]:
         """What splitting each kink of these rows promises, relative to the best; -1 for what may not be split."""

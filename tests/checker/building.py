@@ -1,0 +1,138 @@
+"""Builds proofs byte by byte, as docs/proofs.md says, and small networks for them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verifier.checker.expression import constant, variable
+from verifier.checker.maps import Array, Dense
+from verifier.checker.network import Network, pruned
+
+KINDS = ("<u1", "<u2", "<f4", "<f8")
+
+
+def varint(number: int) -> bytes:
+    found = b""
+    while number > 127:
+        found += bytes([number & 127 | 128])
+        number >>= 7
+    return found + bytes([number])
+
+
+def members(numbers: Sequence[int]) -> bytes:
+    """A set as a list."""
+    found = varint(3) + varint(len(numbers))
+    last = -1
+    for number in numbers:
+        found += varint(number - last - 1)
+        last = number
+    return found
+
+
+def bits(flags: Sequence[bool], keep: bool = False) -> bytes:
+    """A set as bits."""
+    return varint(2 if keep else 1) + raw_bits(flags)
+
+
+def raw_bits(flags: Sequence[bool]) -> bytes:
+    return np.packbits(np.asarray(flags, np.bool_), bitorder="little").tobytes()
+
+
+def values(numbers: Any, kind: int = 3) -> bytes:
+    scale = (255.0, 65535.0, 1.0, 1.0)[kind]
+    scaled = np.asarray(numbers, np.float64).reshape(-1) * scale
+    return varint(kind) + (np.rint(scaled) if kind < 2 else scaled).astype(KINDS[kind]).tobytes()
+
+
+ALL = varint(0)
+
+
+def split(group: int, neuron: int) -> bytes:
+    return varint(1) + varint(group) + varint(neuron)
+
+
+def cut(axis: int, value: float) -> bytes:
+    return varint(2) + varint(axis) + struct.pack("<d", value)
+
+
+def default(first: int = 1, kinds: int = 1) -> bytes:
+    return varint(3) + varint(first) + varint(kinds)
+
+
+def improve(group: int, lower: Sequence[int], upper: Sequence[int], witness: bytes) -> bytes:
+    return varint(4) + varint(group) + members(lower) + members(upper) + witness
+
+
+def shrink(planes: Sequence[tuple[int, bytes]], ends: Sequence[tuple[int, int, float]]) -> bytes:
+    """Planes are (clause, lambda and witness); ends are (input, side, value)."""
+    found = varint(5) + varint(len(planes)) + b"".join(varint(clause) + rest for clause, rest in planes)
+    return found + varint(len(ends)) + b"".join(varint(2 * j + side) + struct.pack("<d", v) for j, side, v in ends)
+
+
+def empty(group: int, neuron: int) -> bytes:
+    return varint(6) + varint(group) + varint(neuron)
+
+
+def close(clause: int, weights: bytes = b"", witness: bytes | None = None) -> bytes:
+    return varint(7) + varint(clause) + weights + (NOTHING if witness is None else witness)
+
+
+def part(clauses: Sequence[int]) -> bytes:
+    return varint(8) + members(clauses)
+
+
+def witness(sections: Sequence[bytes], rows: int = 1) -> bytes:
+    return varint(rows) + varint(len(sections)) + b"".join(sections)
+
+
+NOTHING = witness([])
+
+
+def section(
+    group: int, slopes: bytes = b"", deltas: bytes = b"", cuts: Sequence[bytes] = (), plain: bool = False
+) -> bytes:
+    flags = bool(slopes) + 2 * bool(deltas) + 4 * bool(cuts) + 8 * plain
+    inner = slopes + deltas + (varint(len(cuts)) + b"".join(cuts) if cuts else b"")
+    return varint(group) + varint(flags) + inner
+
+
+def weights(numbers: Sequence[float]) -> bytes:
+    return ALL + b"".join(struct.pack("<d", number) for number in numbers)
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_proof(path: Path, network: Path, prop: Path, body: bytes, **changes: Any) -> Path:
+    header = {"format": "strata-proof", "version": 1, "network": digest(network), "property": digest(prop)}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", json.dumps({**header, **changes}))
+        archive.writestr("proof.bin", body)
+    return path
+
+
+def network_of(n_in: int, layers: Sequence[Sequence[tuple[int, Array] | Array]]) -> Network:
+    """Layers as lists of (source, matrix) and bias vectors."""
+    found, sizes = [], [n_in]
+    for layer in layers:
+        total = None
+        for item in layer:
+            if isinstance(item, tuple):
+                source, matrix = item
+                own = variable(source, (sizes[source],)).applied(Dense(np.asarray(matrix, float)), (len(matrix),))
+            else:
+                own = constant(np.asarray(item, float))
+            total = own if total is None else total.plus(own)
+        assert total is not None
+        found.append(total.layer())
+        sizes.append(total.size)
+    return pruned(n_in, found)

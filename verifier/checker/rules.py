@@ -1,0 +1,85 @@
+"""What the operators of an ONNX file do to values: the register of rules, and what the rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .expression import Expression, constant, variable
+from .maps import Array
+from .network import Layer
+from .stream import Unreadable
+
+Value = Expression | Array
+Operator = Callable[["Graph", list[Any], dict[str, Any]], Value | list[Value]]
+
+Rule = TypeVar("Rule", bound=Operator)
+
+OPERATORS: dict[str, Operator] = {}
+
+
+def operator(*names: str) -> Callable[[Rule], Rule]:
+    """Decorates what an operator does to the values of its inputs (None where one is left out)."""
+
+    def keep(rule: Rule) -> Rule:
+        OPERATORS.update(dict.fromkeys(names, rule))
+        return rule
+
+    return keep
+
+
+@dataclass(eq=False)
+class Graph:
+    """One run: the groups found so far.  `wide`: some value is of float64."""
+
+    wide: bool
+    outputs: int = 1
+    layers: list[Layer] = field(default_factory=list)
+    known: dict[int, tuple[Expression, Expression]] = field(default_factory=dict)
+
+    def relu(self, value: Expression) -> Expression:
+        """A new group, unless the value is known to be nonnegative or has gone through a ReLU before."""
+        if value.nonnegative:
+            return value
+        if not value.terms:
+            raise Unreadable("a ReLU of a constant that is no constant of the file")
+        if id(value) not in self.known:
+            self.layers.append(value.layer())
+            self.known[id(value)] = value, variable(len(self.layers), value.shape)
+        return self.known[id(value)][1]
+
+
+def expression(value: Value) -> Expression:
+    return value if isinstance(value, Expression) else constant(value)
+
+
+def fixed(value: Any) -> Array:
+    """An operand that must be a constant."""
+    if value is None or isinstance(value, Expression):
+        raise Unreadable("an operand that must be a constant is none")
+    found: Array = np.asarray(value)
+    return found
+
+
+def integers(inputs: Sequence[Any], place: int, attributes: dict[str, Any], name: str) -> list[int] | None:
+    """Given as an input or, in older operator sets, as an attribute."""
+    if len(inputs) > place and inputs[place] is not None:
+        return [int(number) for number in fixed(inputs[place]).reshape(-1)]
+    return [int(number) for number in attributes[name]] if name in attributes else None
+
+
+def moved(value: Value, move: Callable[[Array], Array]) -> Value:
+    return value.moved(move) if isinstance(value, Expression) else move(value)
+
+
+def along(value: Value, axis: int, places: Array) -> Value:
+    return value.along(axis, places) if isinstance(value, Expression) else np.take(value, places, axis=axis)
+
+
+def shaped(value: Value, shape: tuple[int, ...]) -> Value:
+    if shape == value.shape:
+        return value
+    return value.reshaped(shape) if isinstance(value, Expression) else value.reshape(shape)

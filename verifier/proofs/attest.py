@@ -1,0 +1,61 @@
+"""Closing domains by what is written down: numbers are rounded first, and then have to suffice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from verifier.bounding.core.closing import closes
+from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.solvers.solver import Proof, Task
+from verifier.proofs.witness import PRECISIONS, Precision, Witness, rounded, witness_of
+from verifier.search.signs.proving import Proved, Prover
+from verifier.search.signs.root import Batch
+from verifier.shapes import Float, Tensor
+
+CAUTION = 32.0
+"""How many times its own rounding error a bound must be above zero: whoever checks it may count errors otherwise."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attested(Proof):
+    """A rounded witness, with the sweep that it is for."""
+
+    witness: Witness
+    sweep: Sweep
+    precision: Precision
+
+    kind = "attested"
+
+    def lower(self, task: Task) -> Float[Tensor, "D S"]:
+        return cautious(self.witness, task)
+
+
+def cautious(witness: Witness, task: Task) -> Float[Tensor, "D S"]:
+    """The bound of a witness that is left if rounding errors are counted several times."""
+    plane = witness.plane(task)
+    return plane.lower if plane.error is None else plane.lower - CAUTION * plane.error
+
+
+@dataclass(frozen=True)
+class AsWritten(Prover):
+    """Rounds the variables of the search as shortly as each domain allows.
+
+    guarantees: the bound of every domain is that of the numbers which a proof would hold
+    """
+
+    def proved(self, found: Proof, batch: Batch) -> Iterable[Proved]:
+        rows = torch.arange(len(batch), device=batch.clause.device)
+        for precision in PRECISIONS:
+            task = batch.task(torch.float64)
+            witness = rounded(witness_of(found, task), task.sweep, precision)
+            lower = cautious(witness, task)[:, 0]
+            done = closes(lower)
+            if precision is PRECISIONS[-1]:
+                done = torch.ones_like(done)
+            yield Proved(rows[done], lower[done], Attested(witness.select(done), task.sweep.select(done), precision))
+            if bool(done.all()):
+                return
+            rows, batch, found = rows[~done], batch.select(~done), found.select(~done)

@@ -1,0 +1,171 @@
+"""Witnesses as bytes: the multipliers of one region and one objective (docs/proofs.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.cuts.anderson import RowMaskCut, SharedCut
+from verifier.bounding.cuts.balanced import BalancedCut
+from verifier.proofs.stream import Bools, Piece, Pieces
+from verifier.proofs.witness import CutPart, Precision, Witness
+from verifier.shapes import Float, Tensor
+
+Doubles = NDArray[np.float64]
+Place = tuple[int, int]
+"""A region and an objective of a batch."""
+
+SLOPES, DELTAS, CUTS = 1, 2, 4
+BALANCED, SHARED, ROWS = 0, 1, 2
+SHARE, SHIFT = 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """The witnesses of a batch, ready to be written one by one: what they hold, as arrays."""
+
+    witness: Witness
+    sweep: Sweep
+
+    @cached_property
+    def _kinks(self) -> list[Bools]:
+        """Who is a kink, group by group."""
+        return [_mask(len(kinks.passing), kinks.index) for kinks in self.sweep.kinks]
+
+    @cached_property
+    def _slopes(self) -> list[Doubles]:
+        parts = zip(self.witness.groups, self.sweep.kinks, strict=True)
+        return [_array(part.slope * kinks.ambiguous) for part, kinks in parts]
+
+    @cached_property
+    def _deltas(self) -> list[Doubles | None]:
+        return [None if part.delta is None else _array(part.delta) for part in self.witness.groups]
+
+    def encoded(self, place: Place, precision: Precision) -> list[Piece]:
+        """The witness of one region and objective.  Require: it was rounded in that way."""
+        sections, count = Pieces(), 0
+        for k in range(len(self.sweep.kinks), 0, -1):
+            found = self._section(k, place, precision)
+            if found is not None:
+                sections.add(found)
+                count += 1
+        return Pieces().numbers(1, count).add(sections.done()).done()
+
+    def _section(self, k: int, place: Place, precision: Precision) -> list[Piece] | None:
+        """What is said about group k; None if that is nothing."""
+        flags, out = 0, Pieces()
+        slopes, deltas = _at(self._slopes[k - 1], place), self._deltas[k - 1]
+        if slopes.any():
+            flags |= SLOPES
+            _shares(out.members(self._kinks[k - 1], keep=True), slopes, precision)
+        if deltas is not None and _at(deltas, place).any():
+            flags |= DELTAS
+            self._sparse(out, k, _at(deltas, place), precision)
+        cuts = [found for part in self.witness.groups[k - 1].cuts if (found := self._cut(k, part, place, precision))]
+        if cuts:
+            flags |= CUTS
+            out.numbers(len(cuts))
+            for cut in cuts:
+                out.add(cut)
+        return Pieces().numbers(k, flags).add(out.done()).done() if flags else None
+
+    def _sparse(self, out: Pieces, k: int, values: Doubles, precision: Precision) -> None:
+        """The values at those kinks where they are not zero, and where that is."""
+        out.members(self._some(k, values != 0))
+        out.floats(values[values != 0], precision.single)
+
+    def _some(self, k: int, which: Bools) -> Bools:
+        """Some of the kinks of a group as a set of its neurons."""
+        found = np.zeros_like(self._kinks[k - 1])
+        found[np.flatnonzero(self._kinks[k - 1])[which]] = True
+        return found
+
+    def _cut(self, k: int, part: CutPart, place: Place, precision: Precision) -> list[Piece] | None:
+        """One cut at those kinks that use it; None if none does."""
+        values = _at(_array(part.share if part.shift is None else part.shift), place)
+        used = values != 0
+        if not used.any():
+            return None
+        order = [source for source, _ in self.sweep.net.layers[k - 1].terms]
+        form, masks = MASKS[type(part.cut)](part.cut, place, used, order)
+        out = Pieces().numbers(form)
+        if form != ROWS:
+            for mask in masks:
+                out.members(mask, keep=True)
+        out.members(self._some(k, used))
+        if form == ROWS:
+            for mask in masks:
+                out.raw(np.packbits(mask, bitorder="little").tobytes())
+        if part.shift is None:
+            _shares(out.numbers(SHARE), values[used], precision)
+        else:
+            out.numbers(SHIFT).floats(values[used], precision.single)
+        return out.done()
+
+
+def _shares(out: Pieces, values: Doubles, precision: Precision) -> None:
+    if precision.steps is None:
+        out.floats(values, precision.single)
+    else:
+        out.grid(values, precision.steps)
+
+
+def _array(values: Float[Tensor, "*axes"]) -> Doubles:
+    found: Doubles = values.detach().cpu().numpy()
+    return found
+
+
+def _at(values: Any, place: Place) -> Any:
+    """The entry of a region and an objective, where either axis may have the size 1."""
+    return values[place[0] if len(values) > 1 else 0][place[1] if values.shape[1] > 1 else 0]
+
+
+def _mask(n: int, index: Tensor) -> Bools:
+    found = np.zeros(n, dtype=bool)
+    found[index.cpu().numpy()] = True
+    return found
+
+
+# ---------------------------------------------------------------- masks: which weights a cut keeps
+
+Masks = tuple[int, list[Bools]]
+
+
+def _balanced(cut: BalancedCut, place: Place, used: Bools, order: Sequence[int]) -> Masks:
+    return BALANCED, [_ascending([_at(_array(sign), place) > 0 for sign in cut.signs], order)]
+
+
+def _shared(cut: SharedCut, place: Place, used: Bools, order: Sequence[int]) -> Masks:
+    halves = [np.split(_at(_array(kept), place) > 0, 2) for kept in cut.kept]
+    return SHARED, [_ascending([half[side] for half in halves], order) for side in (0, 1)]
+
+
+def _rows(cut: RowMaskCut, place: Place, used: Bools, order: Sequence[int]) -> Masks:
+    geometry = cut.geometry
+    kept = _at(cut.mask.cpu().numpy(), place) & (geometry.weights != 0).cpu().numpy()
+    columns, ends = geometry.columns.cpu().numpy(), np.cumsum(geometry.sizes)[:-1]
+    masks = []
+    for neuron in np.flatnonzero(used):
+        whole = np.zeros(sum(geometry.sizes), dtype=bool)
+        whole[columns[neuron][kept[neuron]]] = True
+        masks.append(_ascending(np.split(whole, ends), order))
+    return ROWS, masks
+
+
+MASKS: dict[type, Callable[[Any, Place, Bools, Sequence[int]], Masks]] = {
+    BalancedCut: _balanced,
+    SharedCut: _shared,
+    RowMaskCut: _rows,
+}
+"""How each kind of cut says which weights it keeps: the form, and one mask, two, or one per neuron that uses it."""
+
+
+def _ascending(parts: Sequence[Bools], order: Sequence[int]) -> Bools:
+    """The parts of all sources as one mask, sources in ascending order."""
+    return np.concatenate([part for _, part in sorted(zip(order, parts, strict=True), key=lambda pair: pair[0])])

@@ -1,0 +1,232 @@
+"""What is known of every domain of a run, and the proof that it makes: a tree of nodes in prefix order.
+
+Notes come in the order in which things happened, from all processes and searches of a run, losers of a race included.
+At the end those domains are taken that together cover every clause.  What was superseded is in none of them.  The nodes
+themselves wait in a file without a name, so that memory holds only who is whose child, and a run that is killed leaves
+nothing behind.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+from verifier.errors import VerifierError
+from verifier.proofs.stream import Node, Piece, Pieces, chosen
+
+Place = tuple[int | float, ...]
+Written = list[Piece]
+
+
+class Incomplete(VerifierError):
+    """Some part of the problem is closed, but not by anything that was written down."""
+
+
+@dataclass(frozen=True)
+class Born:
+    """A domain, where it differs from its parent, and its clause; a whole one may finish a domain of another search."""
+
+    number: int
+    parent: int  # -1: it is a whole one
+    clause: int
+    places: tuple[Place, ...]
+    boxes: bool = False
+    finishes: int = -1
+
+
+@dataclass(frozen=True)
+class Said:
+    """Nodes of a domain; after the last ones it is closed."""
+
+    number: int
+    pieces: Written
+    last: bool
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Domains that others cover."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sharper:
+    """A better bound of a hidden neuron, on a whole box of the property."""
+
+    box: int
+    group: int
+    pieces: Written
+
+
+Note = Born | Said | Dropped | Sharper
+
+
+@dataclass
+class Domain:
+    """What became of one domain."""
+
+    places: tuple[Place, ...]
+    nodes: list[int] = field(default_factory=list)  # where they are in the file
+    children: list[int] = field(default_factory=list)
+    boxes: bool = False
+    closed: bool = False
+    dropped: bool = False
+    finished_by: list[tuple[int, int]] = field(default_factory=list)  # clause and whole domain
+
+
+class Ledger:
+    """Keeps notes, and puts them in order at the end."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the ledger)
+        self._domains: dict[int, Domain] = {}
+        self._wholes: list[Born] = []
+        self._sharper: dict[int, list[tuple[int, int]]] = {}
+        self.leaves = 0
+
+    def keep(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            match note:
+                case Born():
+                    self._born(note)
+                case Said(number=number, pieces=pieces, last=last):
+                    domain = self._domains[number]
+                    domain.nodes.append(self._put(pieces))
+                    domain.closed = domain.closed or last
+                case Dropped(numbers=numbers):
+                    for number in numbers:
+                        self._domains[number].dropped = True
+                case Sharper(box=box, group=group, pieces=pieces):
+                    self._sharper.setdefault(box, []).append((group, self._put(pieces)))
+
+    def _born(self, born: Born) -> None:
+        self._domains[born.number] = Domain(born.places, boxes=born.boxes)
+        if born.parent >= 0:
+            self._domains[born.parent].children.append(born.number)
+        elif born.finishes >= 0:
+            self._domains[born.finishes].finished_by.append((born.clause, born.number))
+        else:
+            self._wholes.append(born)
+
+    def _put(self, pieces: Written) -> int:
+        place = self._file.seek(0, 2)
+        pickle.dump(pieces, self._file, protocol=5)
+        return place
+
+    def _get(self, place: int) -> Written:
+        self._file.seek(place)
+        found: Written = pickle.load(self._file)
+        return found
+
+    # ------------------------------------------------------------ what covers what
+
+    def complete(self) -> set[int]:
+        """The domains that are closed, by themselves or by what they were split into."""
+        found: set[int] = set()
+        for number in sorted(self._domains, reverse=True):  # whatever comes of a domain has a larger number
+            domain = self._domains[number]
+            parts = [*domain.children, *(part for _, part in domain.finished_by)]
+            if not domain.dropped and (domain.closed or (parts and all(part in found for part in parts))):
+                found.add(number)
+        return found
+
+    def subtrees(self, clauses: Sequence[int], box: Sequence[int]) -> list[tuple[list[int], int]]:
+        """Complete whole domains for all these clauses of one box, each with the clauses that it stands for.
+
+        Raises Incomplete if there are none.
+        """
+        complete, left = self.complete(), list(clauses)
+        for born in self._wholes:
+            if born.boxes and born.clause in box and born.number in complete and left:
+                return [(left, born.number)]
+        found = []
+        for clause in left:
+            known = [b.number for b in self._wholes if b.clause == clause and not b.boxes and b.number in complete]
+            if not known:
+                raise Incomplete(f"nothing that was written down closes clause {clause}")
+            found.append(([clause], known[0]))
+        return found
+
+    def sharper(self, box: int) -> Iterator[Written]:
+        """The better bounds of hidden neurons of a box, lowest groups first."""
+        for _, place in sorted(self._sharper.get(box, [])):
+            yield self._get(place)
+
+    # ------------------------------------------------------------ trees in prefix order
+
+    def written(self, number: int, finish: Sequence[Piece], clauses: int) -> Iterator[Written]:
+        """The nodes of a domain and of all below it; `finish` begins a search by signs in a box of another search.
+
+        requires: it is complete; `clauses` is how many the property has
+        """
+        waiting: list[int | Written] = [number]
+        while waiting:
+            now = waiting.pop()
+            if isinstance(now, list):
+                yield now
+                continue
+            domain = self._domains[now]
+            for place in domain.nodes:
+                yield self._get(place)
+            if domain.closed:
+                self.leaves += 1
+            elif domain.finished_by:
+                waiting += reversed([list(finish), *parted([([c], n) for c, n in domain.finished_by], clauses)])
+            else:
+                below = [(self._domains[child].places, child) for child in domain.children]
+                waiting += reversed(list(_cut(below) if domain.boxes else _split(below)))
+
+
+def parted(subtrees: Sequence[tuple[list[int], int]], clauses: int) -> Iterator[int | Written]:
+    """Whole domains one after the other, each in the scope of its own clauses; the last one has what is left."""
+    for some, number in subtrees[:-1]:
+        yield Pieces().numbers(Node.PART).members(chosen(clauses, some)).done()
+        yield number
+    yield subtrees[-1][1]
+
+
+Below = list[tuple[tuple[Place, ...], int]]
+"""Domains, and where they differ from a common parent."""
+
+
+def _split(below: Below) -> Iterator[int | Written]:
+    """Children that differ by signs of the same neurons, as one split after the other."""
+    (places, number), *others = below
+    if not others:
+        if places:
+            raise Incomplete("a domain lacks its sibling")
+        yield number
+        return
+    group, neuron, _ = places[0]
+    yield Pieces().numbers(Node.SPLIT, int(group), int(neuron)).done()
+    for sign in (1, -1):
+        side = [(rest, child) for ((g, i, s), *rest), child in below if (g, i, s) == (group, neuron, sign)]
+        if not side:
+            raise Incomplete("a domain lacks its sibling")
+        yield from _split([(tuple(rest), child) for rest, child in side])
+
+
+def _cut(below: Below) -> Iterator[int | Written]:
+    """Children that are smaller boxes, as one cut after the other: some cut always has every child on one side."""
+    if len(below) == 1:
+        yield below[0][1]
+        return
+    for _, axis, _, end in sorted({place for places, _ in below for place in places}):
+        lower = [(places, child) for places, child in below if _ends(places, axis, -1, end)]
+        upper = [(places, child) for places, child in below if _ends(places, axis, 1, end)]
+        if len(lower) + len(upper) == len(below) and lower and upper:
+            yield Pieces().numbers(Node.CUT, int(axis)).doubles(float(end)).done()
+            yield from _cut(lower)
+            yield from _cut(upper)
+            return
+    raise Incomplete("boxes do not cover their parent")
+
+
+def _ends(places: Sequence[Place], axis: int | float, side: int, end: int | float) -> bool:
+    """Whether a box lies below (side -1) or above (1) an end, by an end of its own."""
+    mine = [place[3] for place in places if place[1] == axis and place[2] == side]
+    return any(value <= end if side < 0 else value >= end for value in mine)

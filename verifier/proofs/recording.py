@@ -1,0 +1,64 @@
+"""A proof that one run is to write: what the search may use while it is wanted, and what becomes of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from verifier.bounding.clauses import ClauseBounds
+from verifier.bounding.hidden import GroupBounds, RootBounds
+from verifier.bounding.solvers.crown import Slope
+from verifier.errors import InputError
+from verifier.proofs.attest import AsWritten
+from verifier.proofs.boxes import CARE
+from verifier.proofs.ledger import Incomplete
+from verifier.proofs.writer import ProofFile, ProofWriter
+from verifier.property.problem import Problem
+from verifier.search.problem import ProblemSearch
+from verifier.search.signs.space import Policy
+
+log = logging.getLogger(__name__)
+
+KINDS = {None: 0, Slope.ADAPTIVE: 1, Slope.PARALLEL: 8}
+"""How the checker computes the bounds of hidden neurons that a search begins with."""
+
+
+class Recording:
+    """Listens to a run and writes its proof if it ends in `unsat`."""
+
+    def __init__(self, path: str, hidden: GroupBounds, policy: Policy) -> None:
+        """Raises InputError, in one sentence, for settings whose bounds have no form in a proof."""
+        if not isinstance(hidden, RootBounds):
+            raise InputError("`bounding.sharpen` sharpens bounds in a way that --proof cannot write down", path)
+        for tier in policy.ladder.tiers:
+            if not tier.solver.proves:
+                raise InputError(f"bounds of the tier '{tier.name}' cannot be written down by --proof", path)
+        self.path, self._kinds = path, KINDS[hidden.slope]
+        self._writer: ProofWriter | None = None
+
+    def begin(self, problem: Problem) -> None:
+        """The instance is loaded."""
+        self._writer = ProofWriter(problem, self._kinds)
+
+    @property
+    def writer(self) -> ProofWriter:
+        assert self._writer is not None, "the instance was not loaded"
+        return self._writer
+
+    def settled(self, found: ClauseBounds) -> None:
+        """The bounds of the root have closed all clauses."""
+        self.writer.settled(found)
+
+    def provable(self, search: ProblemSearch) -> ProblemSearch:
+        """The search with those means only whose closings can be written down."""
+        policy = replace(search.policy, prover=AsWritten(), imply=False)
+        return replace(search, policy=policy, sharpening=None, inputs=replace(search.inputs, care=CARE))
+
+    def written(self, header: dict[str, Any]) -> ProofFile | None:
+        """Writes the file; None, and a warning, if that does not succeed."""
+        try:
+            return self.writer.write(self.path, header)
+        except (Incomplete, OSError) as error:
+            log.warning("no proof was written: %s", error)
+            return None
