@@ -1,9 +1,9 @@
 """Pre-activation bounds of all groups, from the input box up.
 
 Each group first gets its interval image; neurons that stay ambiguous are then bounded by a linear sweep, and the
-better of both is kept.  Neurons that pass may follow: their relaxation is exact, but cuts of later groups read the boxes
-of all their inputs.  A group that only reads the input needs no sweep: its interval image is exact.  What is still
-ambiguous after that may be bounded once more, by any bounder.
+better of both is kept.  Neurons that pass may follow: their relaxation is exact, but cuts of later groups read the
+boxes of all their inputs.  A group that only reads the input needs no sweep: its interval image is exact.  What is
+still ambiguous after that may be bounded once more, by any bounder.
 """
 
 from __future__ import annotations
@@ -210,14 +210,15 @@ def _intersect(
     high[:, neurons] = torch.where(above < high[:, neurons], above, high[:, neurons])
 
 
+@HIDDEN.register("best")
 @HIDDEN.register("crown")
 def with_crown() -> GroupBounds:
     return RootBounds(Slope.ADAPTIVE)
 
 
-@HIDDEN.register("best")
-def best() -> GroupBounds:
-    """Of interval images and CROWN, for all neurons that do not block."""
+@HIDDEN.register("best_all")
+def with_crown_everywhere() -> GroupBounds:
+    """Also of neurons that pass: two to six times the sweeps, see docs/measured/search.md."""
     return RootBounds(Slope.ADAPTIVE, PASSING)
 
 
@@ -227,8 +228,8 @@ def with_wong_kolter() -> GroupBounds:
 
 
 @HIDDEN.register("paper")
-def of_the_paper() -> GroupBounds:
-    """Of interval images and Wong-Kolter, for all neurons that do not block ([SCB] sec:intermediate)."""
+def with_wong_kolter_everywhere() -> GroupBounds:
+    """Also of neurons that pass ([SCB] sec:intermediate)."""
     return RootBounds(Slope.PARALLEL, PASSING)
 
 

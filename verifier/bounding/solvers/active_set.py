@@ -5,8 +5,10 @@ guarantees: a valid lower bound at every iterate; the best one is returned.  Wit
 source:     [SCB] sec:active, algorithm alg:active-set
 
 Every so many iterations the oracle adds a mask per neuron: the most violated cut at a primal point.  The paper takes
-the inner minimiser, a vertex of the boxes, where a neuron with z = 1 gets a mask that Big-M already has.  The average
-of the last minimisers is an interior point and gives better masks.
+the inner minimiser, a vertex of the boxes.  Neurons that pass have no multipliers here and lie inside of their boxes,
+where a row with z = 0 keeps none of them: for the oracle they go to the nearer end.  Even then a neuron with z = 1 gets
+a mask that Big-M already has.  The average of the last minimisers is an interior point and gives better masks; there
+the passing neurons stay where they are.
 
 Two of the paper's experiments are options: `additions.every` is its omega (300, 450, 600), and with `selection: random`
 masks are drawn instead of asked for.
@@ -20,6 +22,7 @@ from enum import Enum
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Climb, Steps
 from verifier.bounding.core.base import Bound, Bounder, Until, widest
+from verifier.bounding.core.sweep import Values
 from verifier.bounding.cuts.anderson import RowGeometry, SharedGeometry
 from verifier.bounding.cuts.masks import CutMasks, Form, MostViolated, RandomMasks, Selection
 from verifier.bounding.solvers.big_m import BigMOptions
@@ -37,6 +40,10 @@ class OraclePoint(Enum):
 
     MINIMISER = "minimiser"  # the paper's: the current inner minimiser
     AVERAGE = "average"  # the mean of all minimisers since the last addition
+
+    def values(self, dual: Lagrangian, at: Inner) -> Values:
+        """What one evaluation adds to it."""
+        return dual.vertex(at) if self is OraclePoint.MINIMISER else dual.primal(at)[0]
 
 
 @dataclass(frozen=True)
@@ -172,7 +179,7 @@ class Growing:
         seen.follow(climb.rows)
         due = self.solver.additions.due(t, self.masks.count)
         if due or self.solver.point is OraclePoint.AVERAGE:
-            seen.add(climb.dual.vertex(at), at.z)
+            seen.add(self.solver.point.values(climb.dual, at), at.z)
         if not due:
             return at
         solver, known = self.solver, self.masks.count
