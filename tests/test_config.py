@@ -17,6 +17,7 @@ from verifier.bounding import BOUNDERS, HIDDEN
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.hidden import RootBounds, Sharpened
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
+from verifier.bounding.lp.integer import MixedInteger
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
@@ -128,7 +129,19 @@ def test_every_option_of_a_tier_changes_the_tier(tier: str, name: str) -> None:
     assert changed.ladder.tiers[0] != TIERS.build(tier)
 
 
-@pytest.mark.parametrize("name", presets())
+BASELINES = {"paper/mip": 0, "paper/mip_cuts": 1}
+"""Presets without tiers of their own: mixed-integer programs, and their rounds of cuts."""
+
+
+@pytest.mark.parametrize(("name", "rounds"), BASELINES.items())
+def test_baselines_are_mixed_integer_programs(name: str, rounds: int) -> None:
+    search = load_config(name).search
+    assert search.splitting == "mip"
+    assert search.mixed_integer() == MixedInteger(rounds)
+    assert load_config(name, ["search.mip.tolerance=0.5"]).search.mixed_integer() == MixedInteger(rounds, 0.5)
+
+
+@pytest.mark.parametrize("name", [name for name in presets() if name not in BASELINES])
 def test_every_preset_builds_its_search(name: str) -> None:
     policy = load_config(name).search.policy()
     assert [tier.name for tier in policy.ladder.tiers] == {

@@ -245,6 +245,7 @@ class Pipeline:
                 self.falsifier if self.request.config.falsify.enabled else None,
                 options.sharpening(),
                 Splitting(options.splitting),
+                integer=options.mixed_integer(),
                 journal=journal,
                 cores=self.processes,
             )
@@ -252,6 +253,8 @@ class Pipeline:
                 whole = self.recording.provable(whole)
             outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note)
         self._note(outcome.progress)
+        claimed = None if outcome.claimed is None else outcome.claimed.value
+        self.status.statistics = replace(self.status.statistics, claimed=claimed)
         return outcome
 
     def _note(self, progress: Progress) -> None:
@@ -271,6 +274,9 @@ class Pipeline:
             return status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached")
         if outcome.reason is Reason.LIMIT:
             return status.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the limit of domains was reached")
+        if outcome.claimed is not None:
+            why = f"HiGHS claims {outcome.claimed.value}, but nothing confirms it: its tolerances prove nothing"
+            return status.conclude(Verdict.UNKNOWN, outcome.reason, why)
         if outcome.reason is not None:
             return status.conclude(Verdict.UNKNOWN, outcome.reason, "floating-point arithmetic could not decide a leaf")
         status.lower_bound = 0.0  # every domain is closed by a bound above zero, but their minimum is not kept

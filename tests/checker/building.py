@@ -112,10 +112,10 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def write_proof(path: Path, network: Path, prop: Path, body: bytes, **changes: Any) -> Path:
+def write_proof(path: Path, network: Path, prop: Path, body: bytes, changes: dict[str, Any] | None = None) -> Path:
     header = {"format": "strata-proof", "version": 1, "network": digest(network), "property": digest(prop)}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("header.json", json.dumps({**header, **changes}))
+        archive.writestr("header.json", json.dumps({**header, **(changes or {})}))
         archive.writestr("proof.bin", body)
     return path
 

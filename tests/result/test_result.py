@@ -67,7 +67,16 @@ def test_json_has_the_documented_keys_and_nothing_is_lost() -> None:
     assert data["counterexample"] == {"x": [float(np.float32(0.1))], "y": [2.0, 3.0]}
     assert set(data["time"]) == {"total", "load", "attack", "root", "search"}
     assert data["statistics"].keys() == {
-        *("domains", "domains_by_tier", "leaves_lp", "max_open", "batches", "bound_iterations", "peak_rss_mb")
+        *(
+            "domains",
+            "domains_by_tier",
+            "leaves_lp",
+            "max_open",
+            "batches",
+            "bound_iterations",
+            "claimed",
+            "peak_rss_mb",
+        )
     }
     assert data["statistics"]["domains_by_tier"] == {"big_m": 3}
     assert data["statistics"]["peak_rss_mb"] > 1

@@ -32,6 +32,8 @@ def read_network(data: bytes) -> tuple[Network, tuple[int, ...]]:
     if not 7 <= opset <= 24 or model.functions:
         raise Unreadable(f"networks of operator set {opset}, or with functions of their own, are not read")
     values: dict[str, Any] = {tensor.name: operators.array_of(tensor) for tensor in model.graph.initializer}
+    if len(values) != len(model.graph.initializer):
+        raise Unreadable("a constant of the network is given twice")
     inputs = [value for value in model.graph.input if value.name not in values]
     if len(inputs) != 1 or len(model.graph.output) != 1:
         raise Unreadable("the network does not have one input and one output")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .maps import Array, rational
+from .maps import Array, halved, rational
 from .network import Layer, Network
 
 UNIT = 2.0**-53
@@ -98,7 +98,7 @@ def image(layer: Layer, scope: Scope) -> tuple[Array, Array]:
     middle, radius = {}, {}
     for j in layer.sources:
         low, high = scope.box(j)
-        middle[j] = (low + high) / 2
+        middle[j] = halved(low + high)
         radius[j] = np.maximum(high - middle[j], middle[j] - low)
     return layer.forward(middle) + layer.bias, layer.absolute.forward(radius)
 

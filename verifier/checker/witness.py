@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .inequality import Choice, Choose
-from .maps import Array, Ints
+from .maps import Array, Ints, halved
 from .network import Layer, Network
 from .scope import Scope
 from .stream import Rejected, Stream
@@ -40,10 +40,10 @@ class SharedMask:
             bits = slice(start, start + len(low))
             positive, negative = self.positive[bits], self.negative[bits]
             start += len(low)
-            middle = (low + high) / 2
+            middle = halved(low + high)
             radius = np.maximum(high - middle, middle - low)
             both, none = positive & negative, ~positive & ~negative
-            end = np.where(positive, low, high) / 2
+            end = halved(np.where(positive, low, high))
             sign = np.where(positive, 1, -1)
             zero = 0 * low
             plain[0][j] = np.where(both, middle, np.where(none, zero, end))
@@ -69,8 +69,8 @@ class SharedCut:
     signed: dict[int, Array]
 
     def transpose(self, kappa: Array) -> list[tuple[int, Array]]:
-        parts = [(j, part * self.some[j] / 2) for j, part in self.layer.transpose(kappa)]
-        return parts + [(j, part * self.signed[j] / 2) for j, part in self.layer.absolute.transpose(kappa)]
+        parts = [(j, halved(part * self.some[j])) for j, part in self.layer.transpose(kappa)]
+        return parts + [(j, halved(part * self.signed[j])) for j, part in self.layer.absolute.transpose(kappa)]
 
 
 @dataclass(frozen=True, eq=False)

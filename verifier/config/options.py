@@ -22,6 +22,7 @@ from verifier.search import TIERS
 if TYPE_CHECKING:
     from verifier.bounding.core.base import Bounder
     from verifier.bounding.hidden import GroupBounds
+    from verifier.bounding.lp.integer import MixedInteger
     from verifier.falsify.base import Falsifier
     from verifier.search.loop import Limits
     from verifier.search.sharpen import Sharpening
@@ -46,7 +47,8 @@ class Falsify(Options, frozen=True):
 class Bounding(Options, frozen=True):
     """Lower bounds over relaxations.  Each method that has options has a section of its name here."""
 
-    # How the bounds of the hidden neurons are found; best: of interval and crown, paper: of interval and wong_kolter.
+    # How the bounds of the hidden neurons are found.  best: of interval and, where neurons are ambiguous, crown;
+    # best_all: of both everywhere; paper: of interval and wong_kolter everywhere.
     intermediate: str = "best"
     sharpen: str = "none"  # the method that then bounds hidden neurons which are still ambiguous
     batch: Positive = 256  # boxes that are bounded together, at most
@@ -79,11 +81,20 @@ class Sharpen(Options, frozen=True):
     cuts: AscentOptions = AscentOptions(8, 0.2, 0.03)
 
 
+class Mip(Options, frozen=True):
+    """Mixed-integer programs, with rounds of Anderson cuts that their relaxation violates by more than `tolerance`."""
+
+    rounds: Count = 0
+    tolerance: Step = 1e-6
+
+
 class SearchOptions(Options, frozen=True):
     """Branch and bound."""
 
     # What is split: signs of ReLUs, or the input box; auto: the box where few inputs move, in a race with signs.
-    splitting: Literal["auto", "relus", "inputs"] = "auto"
+    # mip: neither, HiGHS solves mixed-integer programs, whose answers are claims.
+    splitting: Literal["auto", "relus", "inputs", "mip"] = "auto"
+    mip: Mip = Mip()
     # From cheap to tight, each with its name as `method`, beside its options; hard subtrees go up.
     tiers: tuple[Options, ...] = msgspec.field(default_factory=lambda: (_default_tier(),))
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
@@ -130,6 +141,12 @@ class SearchOptions(Options, frozen=True):
         then = Ascent.of(options.cuts, check_every=5)
         bounder = Certified(Propagated.in_rounds(first, then, averaged=max(1, first.iterations // 2)))
         return Sharpening(bounder, options.after, options.share)
+
+    def mixed_integer(self) -> MixedInteger:
+        """The programs of `splitting: mip`."""
+        from verifier.bounding.lp.integer import MixedInteger
+
+        return MixedInteger(self.mip.rounds, self.mip.tolerance)
 
     def limits(self) -> Limits:
         """When a search gives up or turns depth-first."""

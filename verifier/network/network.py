@@ -62,7 +62,7 @@ class Affine:
             total = total + term.forward(value)
         return total
 
-    def pull(self, mu: Float[Tensor, "*batch n"], lam: list[Float[Tensor, "*batch _"] | None]) -> None:
+    def pull(self, mu: Float[Tensor, "*batch n"], lam: list[Tensor | None]) -> None:
         """Take multipliers of x_hat back through the map: they add to those of the sources, `lam`; None is zero."""
         for source, term in self.terms:
             part = term.transpose(mu)

@@ -34,3 +34,4 @@ class Reason(Enum):
     INTERRUPTED = "interrupted"
     LIMIT = "limit"  # the configured methods ended without a decision
     UNSUPPORTED = "unsupported"
+    CLAIMED = "claimed"  # a solver without proofs has an answer, and nothing confirms it

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from verifier.bounding.core.state import State
 from verifier.result.counterexample import Counterexample
-from verifier.result.verdict import Reason
+from verifier.result.verdict import Reason, Verdict
 from verifier.shapes import Float, Int, Int8, Tensor
 
 Offer = Callable[[Tensor, Tensor], Counterexample | None]
@@ -113,11 +113,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a search: a witness, a reason for being undecided, or neither (all domains are closed)."""
+    """The end of a search: a witness, a reason for being undecided, or neither (all domains are closed).
+
+    `claimed` is what a solver without proofs says; it decides nothing.
+    """
 
     witness: Counterexample | None
     reason: Reason | None
     progress: Progress
+    claimed: Verdict | None = None
 
 
 def outweighed(one: Reason | None, other: Reason | None) -> Reason | None:

@@ -14,6 +14,7 @@ from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.closing import closes
 from verifier.bounding.hidden import GroupBounds, RootBounds
+from verifier.bounding.lp.integer import MixedInteger
 from verifier.clock import Clock
 from verifier.falsify.base import Falsifier
 from verifier.falsify.target import Target
@@ -21,6 +22,7 @@ from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.domains import DomainsT, Offer, Outcome, Progress, outweighed
+from verifier.search.integer import ClausePrograms, IntegerSearch
 from verifier.search.journal import Journal, Merged, Settled
 from verifier.search.loop import BranchAndBound, Limits, Report, Search, run
 from verifier.search.offers import Offers
@@ -45,6 +47,7 @@ class Splitting(Enum):
     AUTO = "auto"  # boxes where few inputs move, in a race with signs; else signs
     RELUS = "relus"
     INPUTS = "inputs"
+    MIP = "mip"  # mixed-integer programs: HiGHS splits, and proves nothing
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class ProblemSearch:
     sharpening: Sharpening | None = None
     splitting: Splitting = Splitting.AUTO
     inputs: InputOptions = field(default_factory=InputOptions)
+    integer: MixedInteger = field(default_factory=MixedInteger)
     root_bytes: int = 2**28
     cores: int = 1  # processes that share the work
     journal: Journal = field(default_factory=Journal)
@@ -87,6 +91,8 @@ class ProblemSearch:
 
     def _search(self, task: _Task, waiting: list[Members]) -> Search:
         """The search of some boxes: by their signs, group after group, or by smaller boxes, or a race of both."""
+        if self.splitting is Splitting.MIP:
+            return task.integer(waiting)
         together = self._together(task.problem)
         groups = [waiting[i : i + together] for i in range(0, len(waiting), together)]
         if not self.by_inputs(task.problem):
@@ -190,6 +196,12 @@ class _Task:
         finish = partial(self._finish, journal)
         space = InputSpace(self.problem, clauses, self.offer, self.until, finish, options.inputs, journal)
         return self._shared(space, options.limits)
+
+    def integer(self, boxes: list[Members]) -> Search:
+        """By HiGHS, clause by clause."""
+        members = [(box, clause) for box, some in boxes for clause in some]
+        programs = ClausePrograms(self.problem, members, self._region, self.worst(boxes))
+        return IntegerSearch(self.options.integer, programs, self.until, self.offer)
 
     def _signs(self, boxes: list[Members], regions: list[Region], policy: Policy, journal: Journal) -> SignSpace:
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)

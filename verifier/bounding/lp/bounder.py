@@ -109,7 +109,7 @@ class _Reference:
     fixed: tuple[RowCut, ...] = ()
 
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
-        exact_net, exact_region, exact_objective = _in_float64(net, region, objective)
+        exact_net, exact_region, exact_objective = in_float64(net, region, objective)
         lower = torch.full((region.count, objective.count), -torch.inf, dtype=torch.float64)
         centre = (exact_region.lower + exact_region.upper) / 2
         x0 = centre.unsqueeze(1).repeat(1, objective.count, 1)
@@ -136,7 +136,7 @@ class _Reference:
         return found
 
 
-def _in_float64(net: Network, region: Region, objective: Objective) -> tuple[Network, Region, Objective]:
+def in_float64(net: Network, region: Region, objective: Objective) -> tuple[Network, Region, Objective]:
     """Everything on the CPU in double precision."""
 
     def moved(values: torch.Tensor) -> torch.Tensor:

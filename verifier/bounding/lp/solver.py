@@ -48,7 +48,7 @@ class Solver:
         for name, value in _OPTIONS.items():
             self._highs.setOptionValue(name, value)
         if not program.crossed:
-            self._highs.passModel(_highs_lp(program))
+            self._highs.passModel(highs_lp(program))
 
     def solve(self, cost: Floats, until: Until) -> Solution:
         """Minimise; +inf if the program is shown to be infeasible."""
@@ -123,7 +123,8 @@ class Solver:
         return None
 
 
-def _highs_lp(program: Program) -> highspy.HighsLp:
+def highs_lp(program: Program) -> highspy.HighsLp:
+    """The program in the words of HiGHS; costs are given later."""
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = program.width, program.rows.count
     lp.col_cost_ = np.zeros(program.width)
