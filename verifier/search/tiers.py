@@ -114,7 +114,7 @@ class Climber:
     @property
     def width(self) -> int:
         """No domain has more variables."""
-        return self._row_weights + self.tier.first.columns * self.root.kinks
+        return self._row_weights + self.tier.first.inherits(self.root.kinks, self.root.net.n_in)
 
     @property
     def _row_weights(self) -> int:

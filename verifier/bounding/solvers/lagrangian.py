@@ -154,12 +154,8 @@ class Lagrangian(Dual[Inner]):
         if self.sweep.slacks is not None:
             price = kinks.gather(self.sweep.slacks[k - 1])
             rest.error += dot((lam_kinks.abs() + at.alpha + 4 * beta) * kinks.ambiguous, price)
-        stable = lam_kinks * kinks.upper
-        if kinks.sign is not None:
-            stable = stable - kinks.sign * at.split
-        mu_kinks = torch.where(kinks.ambiguous, at.alpha - at.beta1, stable)
         self._charge_cuts(k, at, rest)
-        return kinks.scatter(lam, mu_kinks), x, (g >= 0).to(g.dtype)
+        return kinks.scatter(lam, priced(kinks, lam_kinks, at)), x, (g >= 0).to(g.dtype)
 
     def _charge_cuts(self, k: int, at: Multipliers, rest: Remainder) -> None:
         """What the cuts of group k add to the coefficients of its sources."""
@@ -222,6 +218,14 @@ class Lagrangian(Dual[Inner]):
     def with_cuts(self, cuts: Cuts) -> Lagrangian:
         """One more set of cuts; its variables come last."""
         return replace(self, cuts=(*self.cuts, cuts))
+
+
+def priced(kinks: Kinks, lam: Float[Tensor, "D S a"], at: Multipliers) -> Float[Tensor, "D S a"]:
+    """The multiplier of x_hat at the kinks, whose outputs have the coefficients `lam`."""
+    stable = lam * kinks.upper
+    if kinks.sign is not None:
+        stable = stable - kinks.sign * at.split
+    return torch.where(kinks.ambiguous, at.alpha - at.beta1, stable)
 
 
 def _settle(kinks: Kinks, lam: Float[Tensor, "D S n"], at: Multipliers) -> None:

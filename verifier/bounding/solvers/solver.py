@@ -201,6 +201,10 @@ class Solver(TaskBounder):
     def columns(self) -> int:
         """Variables of each kink that children inherit, at most."""
 
+    def inherits(self, kinks: int, inputs: int) -> int:
+        """Variables that children inherit, at most."""
+        return self.columns * kinks
+
     @abstractmethod
     def blank(self, point: Float[Tensor, "D S V"]) -> Variables:
         """Variables of its kind, without cuts."""
