@@ -7,7 +7,7 @@ Names of methods are those of its tables; LP stands where it has Gurobi.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 CLASSES = 10
@@ -94,7 +94,7 @@ class Iterations:
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is run."""
+    """How much is run, and of what."""
 
     images: int  # of each network
     ablated: int  # of these, those that the ablations look at
@@ -104,6 +104,13 @@ class Scale:
     width: int  # hidden units in the memory experiment
     masks: int
     iterations: Iterations
+    pictured: tuple[Pictured, ...]
+    listed: tuple[Listed, ...]
+    presets: tuple[Preset, ...]
+
+    @property
+    def networks(self) -> tuple[Pictured | Listed, ...]:
+        return (*self.pictured, *self.listed)
 
 
 PICTURED = (
@@ -155,8 +162,12 @@ FULL = Scale(
         budgets=(600, 1050, 1650),
         longer=(2500,),
     ),
+    pictured=PICTURED,
+    listed=LISTED,
+    presets=COMPLETE,
 )
-QUICK = Scale(
+QUICK = replace(
+    FULL,
     images=2,
     ablated=1,
     candidates=12,

@@ -12,7 +12,7 @@ import torch
 
 from paper import figures
 from paper.complete import Run, read_runs
-from paper.plan import ABLATED, LISTED, ONE_CUT, PICTURED, PLANET, Listed, ablations, bounders, pairs
+from paper.plan import ABLATED, ONE_CUT, PLANET, Listed, Tuning, ablations, bounders, pairs
 from paper.tables import (
     Table,
     bounds_table,
@@ -69,7 +69,7 @@ class Report:
     def _bounds(self) -> None:
         """Incomplete verification: a table, violins and points for each network of images."""
         lines, count = self.work.bounds(), self.work.scale.iterations
-        for network in PICTURED:
+        for network in self.work.scale.pictured:
             methods = [name for m in bounders(network.tuning, count) for name in (*m.stages, m.name)]
             found = by_method(lines, methods, network.name)
             if not common(found):
@@ -86,7 +86,9 @@ class Report:
     def _ablations(self) -> None:
         """Selection and frequency of masks, on a part of the images of one network."""
         count = self.work.scale.iterations
-        tuning = {network.name: network.tuning for network in PICTURED}[ABLATED]
+        tuning = {network.name: network.tuning for network in self.work.scale.pictured}.get(ABLATED)
+        if tuning is None:
+            return
         yardsticks = [m for m in bounders(tuning, count) if m.name in (PLANET, ONE_CUT)]
         names = [method.name for method in (*yardsticks, *ablations(tuning, count))]
         looked_at = self.work.problems(ABLATED)[: self.work.scale.ablated]
@@ -99,8 +101,8 @@ class Report:
                 self._figure("violins_ablations", figures.violins(found, ONE_CUT, title))
 
     def _roots(self) -> None:
-        names = [network.name for network in LISTED]
-        methods = [name for m in bounders(LISTED[0].tuning, self.work.scale.iterations) for name in (*m.stages, m.name)]
+        names = [network.name for network in self.work.scale.listed]
+        methods = [name for m in bounders(Tuning(), self.work.scale.iterations) for name in (*m.stages, m.name)]
         table = roots_table(self.work.bounds(), names, methods)
         if table.rows:
             self._table(table)
@@ -109,7 +111,7 @@ class Report:
         """Complete verification: a table and a cactus plot for each network, and all runs."""
         roots, limit = self.work.roots(), self.work.scale.seconds
         everything: dict[str, Mapping[str, Mapping[str, Run]]] = {}
-        for network in LISTED:
+        for network in self.work.scale.listed:
             problems = self.work.chosen(network, roots)
             runs = self._runs(network, problems)
             if not runs:

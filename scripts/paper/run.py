@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from paper.bounding import Clauses
 from paper.complete import read_runs
-from paper.plan import LISTED, PICTURED
 from paper.work import Work
 
 Start = Callable[[Sequence[str]], int]
@@ -68,7 +67,7 @@ def in_process(words: Sequence[str]) -> int:
 
 def roots(work: Work, again: Sequence[str]) -> list[Errand]:
     known = work.roots()
-    names = [network.name for network in (*PICTURED, *LISTED)]
+    names = [network.name for network in work.scale.networks]
     left = [name for name in names if any(f"{name} {problem}" not in known for problem in work.problems(name))]
     return [Errand(name, (*again, "--cell", "root", name)) for name in left]
 
@@ -91,11 +90,11 @@ def memory(work: Work, again: Sequence[str]) -> list[Errand]:
 
 def complete(work: Work, again: Sequence[str]) -> list[Errand]:
     chosen = work.roots()
-    for network in LISTED:
+    for network in work.scale.listed:
         work.list_instances(network, chosen)
     found = []
     for preset in work.presets():
-        for network in LISTED:
+        for network in work.scale.listed:
             known = read_runs(work.results(network, preset))
             if any(problem not in known for problem in work.chosen(network, chosen)):
                 found.append(Errand(f"{network.name}, {preset.config}", tuple(work.batch(network, preset))))

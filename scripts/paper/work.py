@@ -16,9 +16,6 @@ from paper.plan import (
     ABLATED,
     CLASSES,
     COMMON,
-    COMPLETE,
-    LISTED,
-    PICTURED,
     Listed,
     Method,
     Preset,
@@ -50,7 +47,7 @@ class Work:
         return Ledger(self.out / "memory.jsonl", Peak)
 
     def network(self, name: str) -> Path:
-        onnx = {network.name: network.onnx for network in (*PICTURED, *LISTED)}[name]
+        onnx = {network.name: network.onnx for network in self.scale.networks}[name]
         return self.data.network(onnx)
 
     def file(self, network: str, problem: str) -> Path:
@@ -60,15 +57,15 @@ class Work:
 
     def balls(self, name: str) -> list[Ball]:
         """The properties of a network that are looked at."""
-        pictured = {network.name: network for network in PICTURED}
+        pictured = {network.name: network for network in self.scale.pictured}
         if name in pictured:
             return list(self.data.pictured(pictured[name].onnx, CLASSES))[: self.scale.images]
-        table = {network.name: network.table for network in LISTED}[name]
+        table = {network.name: network.table for network in self.scale.listed}[name]
         return list(self.data.listed(table))[: self.scale.candidates]
 
     def write(self) -> None:
         """All properties as VNN-LIB."""
-        for network in (*PICTURED, *LISTED):
+        for network in self.scale.networks:
             write_properties(self.out / "properties" / network.name, self.balls(network.name), CLASSES)
 
     def problems(self, name: str) -> list[str]:
@@ -77,7 +74,7 @@ class Work:
 
     @cached_property
     def _problems(self) -> dict[str, list[str]]:
-        return {network.name: [ball.name for ball in self.balls(network.name)] for network in (*PICTURED, *LISTED)}
+        return {network.name: [ball.name for ball in self.balls(network.name)] for network in self.scale.networks}
 
     def chosen(self, network: Listed, roots: Ledger[Root]) -> list[str]:
         """The properties that are decided, from the smallest root gap to the largest."""
@@ -104,7 +101,7 @@ class Work:
 
     def methods(self, network: str, problem: str) -> tuple[Method, ...]:
         """Who bounds a property."""
-        tuning = {n.name: n.tuning for n in (*PICTURED, *LISTED)}[network]
+        tuning = {n.name: n.tuning for n in self.scale.networks}[network]
         found = bounders(tuning, self.scale.iterations)
         if network == ABLATED and problem in self.problems(network)[: self.scale.ablated]:
             found += ablations(tuning, self.scale.iterations)
@@ -112,16 +109,16 @@ class Work:
 
     def bounded_problems(self) -> Iterator[tuple[str, str]]:
         """All images, and the first property of each list."""
-        for pictured in PICTURED:
+        for pictured in self.scale.pictured:
             yield from ((pictured.name, problem) for problem in self.problems(pictured.name))
-        for listed in LISTED:
+        for listed in self.scale.listed:
             yield listed.name, self.problems(listed.name)[0]
 
     def memory_cases(self) -> list[memory.Case]:
         return memory.cases(self.scale.width, self.scale.masks)
 
     def presets(self) -> list[Preset]:
-        return [preset for preset in COMPLETE if preset.config in presets()]
+        return [preset for preset in self.scale.presets if preset.config in presets()]
 
     def results(self, network: Listed, preset: Preset) -> Path:
         """The folder of a batch."""
@@ -144,7 +141,7 @@ class Work:
 
     @property
     def missing_presets(self) -> list[Preset]:
-        return [preset for preset in COMPLETE if preset.config not in presets()]
+        return [preset for preset in self.scale.presets if preset.config not in presets()]
 
 
 def quantiles(ordered: Sequence[str], count: int) -> list[str]:
