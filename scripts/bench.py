@@ -30,7 +30,7 @@ from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import cuts_of
 from verifier.bounding.solvers.propagated import PropagatedDual, find
-from verifier.bounding.solvers.saddle import Caps, Saddle, blend
+from verifier.bounding.solvers.saddle import Caps, Primal, Saddle
 from verifier.bounding.solvers.solver import Task
 from verifier.network.lowering.convert import to_graph_module
 from verifier.network.models.onnx import load_onnx
@@ -138,13 +138,14 @@ def _iteration(dual: Dual, start: torch.Tensor) -> Callable[[], None]:
 
 def _frank_wolfe(task: Task, dual: Lagrangian, point: torch.Tensor) -> Callable[[], None]:
     saddle = Saddle.of(dual, point, task.geometries.rows())
-    prices = saddle.start(point)
+    prices = saddle.start(dual, point, CutMasks())
     caps = [Caps.of(p) for p in prices]
-    primal = saddle.answer(prices, 0).vertex
+    at = saddle.answer(prices)
+    primal = Primal(at.x0, at.x, at.z)
 
     def step() -> None:
-        reply = saddle.reply(primal, caps, with_cuts=True)
-        saddle.answer(blend(prices, reply, 0.1), 1)
+        replies = saddle.reply(primal, caps, with_cuts=True)
+        saddle.answer([p.towards(reply, 0.1) for p, reply in zip(prices, replies, strict=True)])
 
     return step
 

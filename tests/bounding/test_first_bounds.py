@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from verifier.bounding.core.base import Objective, Region, Until
 from verifier.bounding.core.sweep import Kinks
 from verifier.bounding.hidden import RootBounds
-from verifier.bounding.relaxation.interval import Interval
+from verifier.bounding.relaxation.interval import Interval, interval_image
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.clock import Clock
 from verifier.network.network import Affine, Network
@@ -102,6 +102,38 @@ def test_a_better_relaxation_of_the_intermediate_bounds_is_never_looser() -> Non
         assert bool((best.u_hat[k] <= interval.u_hat[k] + 1e-12).all())
     width = [(r.u_hat[-1] - r.l_hat[-1]).sum() for r in (interval, best)]
     assert width[1] < 0.8 * width[0]
+
+
+@pytest.mark.parametrize(("some", "all_of_them"), [("best", "best_all"), ("wong_kolter", "paper")])
+def test_passing_neurons_have_their_sweep_where_it_is_asked_for(some: str, all_of_them: str) -> None:
+    net = networks.dense(3, (4, 12, 12, 12, 2))
+    lower, upper = networks.box(net, 3, 0.3)
+    few, many = root(net, lower, upper, some), root(net, lower, upper, all_of_them)
+    gained = 0
+    x = networks.points(lower, upper, 300, 3)
+    for k, group in enumerate(net.groups):
+        passing = few.l_hat[k] >= 0
+        wider = (few.u_hat[k] - few.l_hat[k]) > (many.u_hat[k] - many.l_hat[k]) + 1e-6
+        gained += int((passing & wider).sum())
+        blocking = many.u_hat[k] <= 0  # perhaps by its interval image, and then not looked at
+        assert bool(((many.l_hat[k] >= few.l_hat[k] - 1e-12) | blocking).all())
+        assert bool(((many.u_hat[k] <= few.u_hat[k] + 1e-12) | blocking).all())
+        x = group.forward([None] * k + [x])
+        assert bool(((x >= many.l_hat[k]) & (x <= many.u_hat[k])).all())
+        x = x.clamp(min=0)
+    assert gained > 0
+
+
+def test_too_many_passing_neurons_keep_their_interval_image() -> None:
+    net = networks.dense(3, (4, 12, 12, 12, 2))
+    box = networks.box(net, 3, 0.3)
+    found = RootBounds(passing_bytes=100).region(net, *box, Until())
+    for k, group in enumerate(net.groups):
+        low, high = interval_image(group, found)
+        passing = low >= 0
+        assert bool(passing.any())
+        assert torch.equal(found.l_hat[k][passing], low[passing])
+        assert torch.equal(found.u_hat[k][passing], high[passing])
 
 
 @pytest.mark.parametrize("bounder", BOUNDERS)

@@ -1,8 +1,9 @@
 """Pre-activation bounds of all groups, from the input box up.
 
 Each group first gets its interval image; neurons that stay ambiguous are then bounded by a linear sweep, and the
-better of both is kept.  A group that only reads the input needs no sweep: its interval image is exact.  What is still
-ambiguous after that may be bounded once more, by any bounder.
+better of both is kept.  Neurons that pass may follow: their relaxation is exact, but cuts of later groups read the
+boxes of all their inputs.  A group that only reads the input needs no sweep: its interval image is exact.  What is
+still ambiguous after that may be bounded once more, by any bounder.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from verifier.shapes import Float, Int, Tensor
 
 WORTH_SHARING = 64 * 2**20
 """Bytes that a group's bounds move, before several workers are faster than one."""
+
+PASSING = 2**32
+"""Bytes that the bounds of a group's passing neurons may move: some 5000 of them in a layer of 8192 neurons."""
 
 Ends = tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]
 
@@ -87,10 +91,9 @@ class GroupBounds(ABC):
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         """The bounds of group k, given those of all groups before it."""
 
-    def _narrowed(self, ends: Ends, probe: Probe, until: Until, workers: Workers) -> Ends:
-        """Tightened at the neurons that are ambiguous in some box, as far as time suffices; the workers share them."""
+    def _narrowed(self, ends: Ends, neurons: Int[Tensor, " c"], probe: Probe, until: Until, workers: Workers) -> Ends:
+        """Tightened at the given neurons, as far as time suffices; the workers share them."""
         low, high = ends
-        neurons = torch.nonzero(((low < 0) & (high > 0)).any(dim=0)).flatten()
         if len(neurons) * probe.bytes_each <= WORTH_SHARING:
             workers = IN_TURN
         rounds = math.ceil(len(neurons) / (workers.count * together(probe.bytes_each, self.memory_bytes)))
@@ -118,23 +121,30 @@ class Probe:
 class RootBounds(GroupBounds):
     """Interval images and, with a slope, linear sweeps; the better of both is kept.
 
+    Groups whose passing neurons would move more than `passing_bytes` keep the interval image of these.
+
     Guarantee: rigorous in float64.  When the deadline passes, the remaining groups keep their interval image.
     """
 
     slope: Slope | None = Slope.ADAPTIVE
+    passing_bytes: int = 0
 
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
-        low, high = interval_image(net.groups[k - 1], region)
+        ends = interval_image(net.groups[k - 1], region)
         if self.slope is None or _reads_input_only(net.groups[k - 1]):
-            return low, high
+            return ends
         sweep = Sweep.prepare(net, region, k)
         choices = Linear(self.slope).choices(sweep)
 
         def bounds(rows: Objective) -> Float[Tensor, "D S"]:
             return sweep.backward(rows, choices).lower
 
-        each = 12 * widest(net, k) * low.element_size() * region.count
-        return self._narrowed((low, high), Probe(k, bounds, each), until, workers)
+        probe = Probe(k, bounds, 12 * widest(net, k) * ends[0].element_size() * region.count)
+        passing = _passing(ends)  # in the order that a deadline may cut short: ambiguous neurons first
+        ends = self._narrowed(ends, _ambiguous(ends), probe, until, workers)
+        if len(passing) * probe.bytes_each > self.passing_bytes:
+            return ends
+        return self._narrowed(ends, passing, probe, until, workers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,21 +172,33 @@ class Sharpened(GroupBounds):
     bounder: Bounder
 
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
-        low, high = self.base.group(net, region, k, until, workers)
+        ends = self.base.group(net, region, k, until, workers)
         if _reads_input_only(net.groups[k - 1]):
-            return low, high
+            return ends
         alone = until.alone()
 
         def bounds(rows: Objective) -> Float[Tensor, "D S"]:
             return self.bounder.bound(net, region, rows, alone).lower
 
-        each = 96 * widest(net, k) * low.element_size() * region.count
-        return self._narrowed((low, high), Probe(k, bounds, each), until, workers)
+        each = 96 * widest(net, k) * ends[0].element_size() * region.count
+        return self._narrowed(ends, _ambiguous(ends), Probe(k, bounds, each), until, workers)
 
 
 def _reads_input_only(group: Affine) -> bool:
     """Then the interval image is exact."""
     return all(source == 0 for source, _ in group.terms)
+
+
+def _ambiguous(ends: Ends) -> Int[Tensor, " c"]:
+    """The neurons that have a kink inside of their bounds in some box."""
+    low, high = ends
+    return torch.nonzero(((low < 0) & (high > 0)).any(dim=0)).flatten()
+
+
+def _passing(ends: Ends) -> Int[Tensor, " c"]:
+    """The neurons that are ambiguous in no box, and pass in some."""
+    low, high = ends
+    return torch.nonzero(((low >= 0) & (high > 0)).any(dim=0) & ~((low < 0) & (high > 0)).any(dim=0)).flatten()
 
 
 def _intersect(
@@ -194,10 +216,21 @@ def with_crown() -> GroupBounds:
     return RootBounds(Slope.ADAPTIVE)
 
 
-@HIDDEN.register("paper")
+@HIDDEN.register("best_all")
+def with_crown_everywhere() -> GroupBounds:
+    """Also of neurons that pass: two to six times the sweeps, see docs/measured/search.md."""
+    return RootBounds(Slope.ADAPTIVE, PASSING)
+
+
 @HIDDEN.register("wong_kolter")
 def with_wong_kolter() -> GroupBounds:
     return RootBounds(Slope.PARALLEL)
+
+
+@HIDDEN.register("paper")
+def with_wong_kolter_everywhere() -> GroupBounds:
+    """Also of neurons that pass ([SCB] sec:intermediate)."""
+    return RootBounds(Slope.PARALLEL, PASSING)
 
 
 @HIDDEN.register("interval")

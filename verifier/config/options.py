@@ -47,7 +47,8 @@ class Falsify(Options, frozen=True):
 class Bounding(Options, frozen=True):
     """Lower bounds over relaxations.  Each method that has options has a section of its name here."""
 
-    # How the bounds of the hidden neurons are found; best: of interval and crown, paper: of interval and wong_kolter.
+    # How the bounds of the hidden neurons are found.  best: of interval and, where neurons are ambiguous, crown;
+    # best_all: of both everywhere; paper: of interval and wong_kolter everywhere.
     intermediate: str = "best"
     sharpen: str = "none"  # the method that then bounds hidden neurons which are still ambiguous
     batch: Positive = 256  # boxes that are bounded together, at most

@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.anderson import RowMaskCut, SharedCut
 from verifier.bounding.cuts.balanced import BalancedCut
+from verifier.operators import LinearMap, Sum
 from verifier.proofs.stream import Bools, Piece, Pieces
 from verifier.proofs.witness import CutPart, Precision, Witness
 from verifier.shapes import Float, Tensor
@@ -94,6 +96,8 @@ class Encoder:
             return None
         order = [source for source, _ in self.sweep.net.layers[k - 1].terms]
         form, masks = MASKS[type(part.cut)](part.cut, place, used, order)
+        if form != ROWS and any(has_sum(term) for _, term in self.sweep.net.layers[k - 1].terms):
+            form, masks = ROWS, self._row_by_row(k, used, masks[0], ~masks[0] if form == BALANCED else masks[1])
         out = Pieces().numbers(form)
         if form != ROWS:
             for mask in masks:
@@ -107,6 +111,24 @@ class Encoder:
         else:
             out.numbers(SHIFT).floats(values[used], precision.single)
         return out.done()
+
+    def _row_by_row(self, k: int, used: Bools, positive: Bools, negative: Bools) -> list[Bools]:
+        """A mask of inputs as one of the weights of each neuron: whoever checks it need not know the signs of a sum."""
+        layer, neurons = self.sweep.net.layers[k - 1], self.sweep.kinks[k - 1].index.cpu()[torch.from_numpy(used)]
+        units = torch.zeros(len(neurons), layer.size, dtype=torch.float64, device=layer.bias.device)
+        units[torch.arange(len(neurons)), neurons] = 1.0
+        rows = np.concatenate([_array(term.transpose(units)) for _, term in sorted(layer.terms, key=_source)], axis=1)
+        return list(((rows > 0) & positive) | ((rows < 0) & negative))
+
+
+def has_sum(term: LinearMap) -> bool:
+    """Whether a map adds others up: their entries may cancel."""
+    parts: Sequence[LinearMap] = getattr(term, "maps", ())
+    return isinstance(term, Sum) or any(has_sum(part) for part in parts)
+
+
+def _source(term: tuple[int, LinearMap]) -> int:
+    return term[0]
 
 
 def _shares(out: Pieces, values: Doubles, precision: Precision) -> None:

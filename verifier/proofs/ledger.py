@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
@@ -83,6 +84,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the ledger)
+        weakref.finalize(self, self._file.close)
         self._domains: dict[int, Domain] = {}
         self._wholes: list[Born] = []
         self._sharper: dict[int, list[tuple[int, int]]] = {}

@@ -13,6 +13,7 @@ from verifier.errors import InputError
 from verifier.proofs.attest import AsWritten
 from verifier.proofs.boxes import CARE
 from verifier.proofs.ledger import Incomplete
+from verifier.proofs.witness import CONVERSIONS
 from verifier.proofs.writer import ProofFile, ProofWriter
 from verifier.property.problem import Problem
 from verifier.search.problem import ProblemSearch
@@ -32,7 +33,7 @@ class Recording:
         if not isinstance(hidden, RootBounds):
             raise InputError("`bounding.sharpen` sharpens bounds in a way that --proof cannot write down", path)
         for tier in policy.ladder.tiers:
-            if not tier.solver.proves:
+            if tier.solver.kind not in CONVERSIONS:
                 raise InputError(f"bounds of the tier '{tier.name}' cannot be written down by --proof", path)
         self.path, self._kinds = path, KINDS[hidden.slope]
         self._writer: ProofWriter | None = None

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.closing import closes, crossed
+from verifier.network.network import Network
 from verifier.proofs.attest import Attested
 from verifier.proofs.boxes import BoxScribe
-from verifier.proofs.encode import Encoder
+from verifier.proofs.encode import Encoder, has_sum
 from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Written, parted
 from verifier.proofs.stream import Node, Piece, Pieces, Table, chosen
 from verifier.property.problem import Problem
@@ -45,6 +47,9 @@ from verifier.search.signs.root import Batch
 from verifier.shapes import Float, Tensor
 
 VERSION = 1
+ADAPTIVE = 1
+"""The kind of bounds that are CROWN's."""
+
 PLAIN = 8
 """The flag of a group whose multipliers are all zero: intervals."""
 
@@ -171,7 +176,7 @@ class ProofWriter(Listener):
 
     def _tree(self, box: int, clauses: Sequence[int]) -> Iterator[Written]:
         """The proof of all clauses of one box."""
-        default = Pieces().numbers(Node.DEFAULT, 1, self._kinds).done()
+        default = _bounds(self._problem.network, self._kinds)
         yield default
         for clause in clauses:
             if clause in self._settled:
@@ -193,13 +198,34 @@ def _born(event: Split, boxes: bool, finishes: int) -> Iterator[Born]:
         yield Born(number, parent, clause, tuple(map(tuple, places)), boxes, finishes)
 
 
-def _by_default(problem: Problem, linear: bool) -> Written:
-    """A witness without numbers: CROWN's slopes, or the intervals of the last layer."""
-    groups = range(0 if linear else len(problem.network.groups), 0, -1)
-    out = Pieces().numbers(1, len(groups))
-    for k in groups:
+def _bounds(net: Network, kinds: int) -> Written:
+    """Bounds of all hidden neurons as a search begins with them.
+
+    The checker adds up the absolute values of maps that are added.  Where these cancel, as differences in a MaxPool do,
+    one step back through the sum itself gives its intervals; what builds upon them follows group by group.
+    """
+    cancels = [any(has_sum(term) for _, term in group.terms) for group in net.groups]
+    if kinds != ADAPTIVE or not any(cancels):
+        return Pieces().numbers(Node.DEFAULT, 1, kinds).done()
+    out = Pieces().numbers(Node.DEFAULT, 1, 0)
+    for k, group in enumerate(net.groups, 1):
+        every = np.ones(group.size, dtype=bool)
+        for plain in (k - 1, 0):
+            out.numbers(Node.IMPROVE, k).members(every).members(every).add(_intervals(plain))
+    return out.done()
+
+
+def _intervals(groups: int) -> Written:
+    """A witness that takes the boxes of what a layer reads, after so many groups."""
+    out = Pieces().numbers(1, groups)
+    for k in range(groups, 0, -1):
         out.numbers(k, PLAIN)
     return out.done()
+
+
+def _by_default(problem: Problem, linear: bool) -> Written:
+    """A witness without numbers: CROWN's slopes, or the intervals of the last layer."""
+    return _intervals(0 if linear else len(problem.network.groups))
 
 
 def _sha256(path: Path) -> str:

@@ -72,6 +72,13 @@ class ActiveSetTierOptions(ActiveSetOptions, frozen=True):
     """Active Set in the tree; masks are found anew in every domain, Big-M multipliers are inherited."""
 
     iterations: Count = 100
+    resume: Count = 0  # iterations of Big-M that come first, with the steps of `initial`
+
+
+class SaddlePointTierOptions(SaddlePointOptions, frozen=True):
+    """Saddle Point in the tree; Big-M multipliers are inherited."""
+
+    resume: Count = 0  # iterations of Big-M that come first, with the steps of `initial`
 
 
 @TIERS.register("alpha_crown", SlopeTierOptions)
@@ -92,12 +99,14 @@ def big_m_tier(options: BigMTierOptions) -> Tier:
 
 @TIERS.register("active_set", ActiveSetTierOptions)
 def active_set_tier(options: ActiveSetTierOptions) -> Tier:
-    return multipliers("active_set", ActiveSet.of(options), options.iterations)
+    solver = ActiveSet.of(options).resuming(options.resume)
+    return multipliers("active_set", solver, options.resume + options.iterations)
 
 
-@TIERS.register("saddle_point", SaddlePointOptions)
-def saddle_point_tier(options: SaddlePointOptions) -> Tier:
-    return multipliers("saddle_point", SaddlePoint.of(options), options.iterations)
+@TIERS.register("saddle_point", SaddlePointTierOptions)
+def saddle_point_tier(options: SaddlePointTierOptions) -> Tier:
+    solver = SaddlePoint.of(options).resuming(options.resume)
+    return multipliers("saddle_point", solver, options.resume + options.iterations)
 
 
 def _short(options: AscentOptions) -> Ascent:

@@ -22,7 +22,7 @@ from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.face_dual import FaceSolver
 from verifier.bounding.solvers.propagated import Propagated, Shares, renewed
-from verifier.bounding.solvers.solver import Proof, Solved, Solver, Task, Variables, converted
+from verifier.bounding.solvers.solver import Proof, Solved, Solver, Task, Variables, converted, variables_of
 from verifier.search.signs.root import Batch, Root
 from verifier.shapes import Bool, Float, Int, Tensor
 
@@ -114,7 +114,7 @@ class Climber:
     @property
     def width(self) -> int:
         """No domain has more variables."""
-        return self._row_weights + self.tier.first.columns * self.root.kinks
+        return self._row_weights + self.tier.first.inherits(self.root.kinks, self.root.net.n_in)
 
     @property
     def _row_weights(self) -> int:
@@ -131,7 +131,7 @@ class Climber:
 
         task = self._task(whole)
         bound = self._in_turn(whole, task, begin)
-        self.pool, self.rows = solver.inherited(_variables(bound)).masks, len(whole)
+        self.pool, self.rows = solver.inherited(variables_of(bound)).masks, len(whole)
         return self._climbed(whole, task, bound, whole.masks)
 
     def climb(self, batch: Batch, start: Float[Tensor, "D V"], until: Until) -> Climbed:
@@ -140,12 +140,12 @@ class Climber:
         state = replace(self._state(start), masks=self.pool.select(batch.masks))
 
         def solve(task: Task, rows: Tensor | slice) -> Bound:
-            return solver.solve(task, solver.init(task, state.select(rows)), until, averaging)
+            return solver.resume(task, until, state.select(rows), averaging)
 
         task = self._task(batch)
         bound = self._in_turn(batch, task, solve)
         average = None if averaging is None else averaging.average
-        masks = batch.masks if average is None else self._refreshed(batch, task, _variables(bound), average)
+        masks = batch.masks if average is None else self._refreshed(batch, task, variables_of(bound), average)
         return self._climbed(batch, task, bound, masks)
 
     def probe(self, batch: Batch, start: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
@@ -204,7 +204,7 @@ class Climber:
         return Bound.joined([bound(self._task(batch.select(rows), dtype), rows) for rows in parts], dim=0)
 
     def _climbed(self, batch: Batch, task: Task, bound: Bound, masks: Int[Tensor, " D"]) -> Climbed:
-        state = _variables(bound)
+        state = variables_of(bound)
         if self.weights is not None:
             state = replace(state, weights=self.weights[batch.clause])
         objective = task.weighted(None if self.weights is not None else state.weights)
@@ -244,16 +244,11 @@ class Climber:
         return batch.masks.index_copy(0, due, numbers)
 
 
-def _variables(bound: Bound) -> Variables:
-    assert isinstance(bound.state, Variables)
-    return bound.state
-
-
 def _weighed(whole: Batch, until: Until) -> Float[Tensor, "C 1 m"]:
     """Weights of each clause's rows: those that alpha-CROWN finds on the whole box."""
     even = whole.root.rows.even()
     if even.shape[-1] == 1:
         return even
-    weights = _variables(AlphaCrown(WEIGHING).begin(whole.task(), until)).weights
+    weights = variables_of(AlphaCrown(WEIGHING).begin(whole.task(), until)).weights
     assert weights is not None
     return weights.double()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from verifier.bounding.core.base import Objective, Region, Until
 from verifier.bounding.core.sweep import Choice, Sweep, Trace
+from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.saddle import Saddle
@@ -99,7 +100,9 @@ def test_faces_multipliers_and_prices_give_one_value(family: str, seed: int) -> 
     point = dual.from_trace(trace, [c.slope for c in choices], [c.split for c in choices])
     torch.testing.assert_close(dual.evaluate(point).lower, trace.lower, rtol=0, atol=1e-9)
     saddle = Saddle.of(dual, point, (None,) * len(sweep.kinks))
-    torch.testing.assert_close(saddle.answer(saddle.start(point), 0).lower, trace.lower, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        saddle.answer(saddle.start(dual, point, CutMasks())).lower, trace.lower, rtol=0, atol=1e-9
+    )
 
 
 @settings(max_examples=20)

@@ -138,7 +138,7 @@ def test_only_a_bounder_with_proofs_runs_in_single_precision_and_each_runs_once(
         (AlphaCrown(SHORT), torch.float32),
         (BigM(SHORT), torch.float32),
         (start, torch.float32),
-        (SaddlePoint(5, initial=start), torch.float64),
+        (SaddlePoint(5, initial=start), torch.float32),
         (Linear(), torch.float64),
         (Interval(), torch.float64),
     ):

@@ -180,6 +180,36 @@ def test_a_linear_bound_has_multipliers_of_the_same_value(family: str) -> None:
     torch.testing.assert_close(dual.evaluate(Start.LINEAR.point(dual)).lower, linear, rtol=0, atol=1e-9)
 
 
+def test_ties_of_z_go_up_as_in_the_paper() -> None:
+    net = networks.dense(4, (3, 6, 6, 2))
+    dual = Lagrangian(Sweep.prepare(net, root(net, 4, radius=3.0), 3), rows(net, 4))
+    assert all(bool((z == 1).all()) for z in dual.evaluate(dual.zero()).z)
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@given(seed=st.integers(0, 2**16))
+@settings(max_examples=3)
+def test_the_oracle_sees_a_vertex_of_the_boxes(family: str, seed: int) -> None:
+    """Passing neurons go to the nearer end, everything else stays; averages are of the points themselves."""
+    net = networks.FAMILIES[family](seed)
+    region = root(net, seed, radius=0.3)
+    dual, point = duals(net, seed, split=False)["big_m"]
+    assert isinstance(dual, Lagrangian)
+    dual = Lagrangian(Sweep.prepare(net, region, dual.objective.layer), dual.objective)
+    point = torch.rand(dual.zero().shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    at = dual.evaluate(point)
+    inside, vertex = OraclePoint.AVERAGE.values(dual, at), OraclePoint.MINIMISER.values(dual, at)
+    for j, (x, end) in enumerate(zip(inside, vertex, strict=True)):
+        assert x is not None
+        assert end is not None
+        low, high = (side.unsqueeze(1).expand_as(x) for side in region.source(j))
+        torch.testing.assert_close((end - x).abs(), torch.minimum((x - low).abs(), (high - x).abs()), rtol=0, atol=0)
+        assert bool(((end == low) | (end == high)).all())
+        moved = end != x
+        assert not bool(moved.any()) if j == 0 else not bool((moved & region.ambiguous(j).unsqueeze(1)).any())
+    torch.testing.assert_close(list(inside), dual.primal(at)[0], rtol=0, atol=0)
+
+
 def test_an_empty_active_set_is_big_m() -> None:
     net = networks.conv(3)
     region, objective = root(net, 3), rows(net, 3)

@@ -125,6 +125,27 @@ def test_children_start_validly_from_their_parents(family: str, solver: str, see
         assert bool((warm.lower >= start.lower - 1e-9).all())
 
 
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@pytest.mark.parametrize("solver", ["active_set", "saddle_point"])
+def test_children_resume_with_the_steps_of_big_m(family: str, solver: str) -> None:
+    """Without iterations of their own, both are Big-M from the parent's multipliers."""
+    net, region, objective = instance(family, 3)
+    parent = state(BigM(SHORT).bound(net, region, objective, Until()))
+    task = task_of(net, child(region, 3), objective)
+    chosen = SOLVERS[solver]
+    assert isinstance(chosen, ActiveSet | SaddlePoint)
+    resumed = stopped(chosen.resuming(15)).resume(task, Until(), parent)
+    initial = chosen if isinstance(chosen, ActiveSet) else chosen.initial
+    big_m = BigM(replace(initial.initial, iterations=15))
+    expected = big_m.resume(task, Until(), parent)
+    torch.testing.assert_close(resumed.lower, expected.lower, rtol=0, atol=1e-9)
+    torch.testing.assert_close(state(resumed).point, state(expected).point, rtol=0, atol=1e-12)
+    assert resumed.iterations == expected.iterations == 15
+    at_once = stopped(chosen).resume(task, Until(), parent)
+    assert at_once.iterations == 0
+    assert bool((resumed.lower > at_once.lower).any())
+
+
 def agreeing(region: Region, dual: Lagrangian, point: torch.Tensor, seed: int) -> Region:
     """Fix neurons to signs that let their x_hat keep its coefficient alpha - beta1.
 

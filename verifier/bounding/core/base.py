@@ -113,6 +113,13 @@ class Bound:
             max(f.iterations for f in found),
         )
 
+    def then(self: BoundT, found: BoundT) -> BoundT:
+        """What was found from here on, with the iterations of both."""
+        return replace(found, iterations=self.iterations + found.iterations)
+
+
+BoundT = TypeVar("BoundT", bound=Bound)
+
 
 @dataclass(frozen=True)
 class Until:

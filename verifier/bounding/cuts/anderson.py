@@ -7,7 +7,8 @@ For a neuron with weights w, bias b and boxes [l, u] of its inputs, every 0/1 ma
 where l_check, u_check are the corners of the inputs' box that minimise and maximise w . x_in ([SCB]
 eq:primal-anderson).  Masks are held in one of two forms:
 
-- `RowMasks`: one bit per weight of each neuron, as in [SCB] sec:masked-passes, for kinks only;
+- `RowMasks`: one bit per weight of each neuron, as in [SCB] sec:masked-passes, for kinks only; or one share, for
+  mixtures of cuts;
 - `SharedMasks`: two bits per *input*, one for positive and one for negative weights, shared by all neurons of the
   group.  They arise from the oracle with one threshold for the whole group, and cost two ordinary passes.
 
@@ -212,10 +213,11 @@ class RowGeometry(State):
         """The oracle: the mask of the most violated cut."""
         return self.excess(values, z) >= 0
 
-    def cut(self, mask: Bool[Tensor, "D S a t"]) -> RowMaskCut:
-        """The cut of a given mask, with constants for these regions."""
-        offset = (mask * self.w_l).sum(dim=-1)
-        zc = self.bias + offset + (~mask * self.w_u).sum(dim=-1)
+    def cut(self, mask: Bool[Tensor, "D S a t"] | Float[Tensor, "D S a t"]) -> RowMaskCut:
+        """The cut of a given mask, with constants for these regions; shares of [0, 1] mix the cuts of several masks."""
+        kept = mask.to(self.w_l.dtype)
+        offset = (kept * self.w_l).sum(dim=-1)
+        zc = self.bias + offset + ((1 - kept) * self.w_u).sum(dim=-1)
         return RowMaskCut(offset, zc, self, mask)
 
 
@@ -225,7 +227,7 @@ class RowMaskCut(Cut):
 
     # The passes read the weights only, which all regions share: the rest of the geometry is large.
     geometry: RowGeometry = field(metadata=SHARED)
-    mask: Bool[Tensor, "D S a t"]
+    mask: Bool[Tensor, "D S a t"] | Float[Tensor, "D S a t"]
 
     @property
     def whole(self) -> float:

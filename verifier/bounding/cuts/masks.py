@@ -34,6 +34,7 @@ class Form(Enum):
     BALANCED = "balanced"  # one bit per input of the group
     SHARED = "shared"  # two bits per input: for positive, then for negative weights, source by source
     ROWS = "rows"  # one bit per weight of each kink
+    MIXED = "mixed"  # one share per weight of each kink: a mixture of masks
 
     @classmethod
     def of(cls, threshold: Threshold) -> Form:
@@ -52,6 +53,8 @@ class Geometries:
 
     def at(self, k: int, form: Form) -> Geometry | None:
         """Of group k (from 0); None if it has no kinks, or if its weights are out of reach: it then takes no cut."""
+        if form is Form.MIXED:
+            return self.at(k, Form.ROWS)
         if (k, form) not in self._known:
             self._known[k, form] = self._made(k, form) if self.sweep.kinks[k].count else None
         return self._known[k, form]
@@ -70,14 +73,27 @@ class Geometries:
 
 @dataclass(frozen=True, eq=False)
 class GroupBits(State):
-    """The bits of one cut at the kinks of one group, all sources side by side."""
+    """The bits of one cut at the kinks of one group, all sources side by side.
+
+    A cut depends linearly on its mask, so the cuts of several masks, mixed, are the cut of a mask whose entries lie
+    between 0 and 1.  Such a mask is held in single precision: any number of the interval gives a valid cut.
+    """
 
     form: Form
-    bits: Bool[Tensor, "D #S ..."]
+    bits: Bool[Tensor, "D #S ..."] | Float[Tensor, "D #S ..."]
 
     def cut(self, geometry: Geometry) -> Cut:
         """The cut, with constants for the geometry's regions.  Require: the geometry of this form at this group."""
         return geometry.cut(self.bits)
+
+
+def by_weight(bits: GroupBits, geometry: RowGeometry) -> Tensor:
+    """The same mask with an entry for each weight of each kink, [D, #S, a, t].  Require: the geometry of the group."""
+    if bits.form in (Form.ROWS, Form.MIXED):
+        return bits.bits
+    doubled = [part.chunk(2, dim=-1) for part in bits.bits.split([2 * size for size in geometry.sizes], dim=-1)]
+    positive, negative = (torch.cat([pair[side] for pair in doubled], dim=-1) for side in (0, 1))
+    return torch.where(geometry.weights > 0, positive[..., geometry.columns], negative[..., geometry.columns])
 
 
 MaskSet = tuple[GroupBits | None, ...]
@@ -98,7 +114,7 @@ class CutMasks(State):
     @property
     def bytes_each(self) -> int:
         """The memory that the masks of one region take."""
-        return sum(g.bits[:1].numel() for cut in self.cuts for g in cut if g is not None)
+        return sum(g.bits[:1].numel() * g.bits.element_size() for cut in self.cuts for g in cut if g is not None)
 
     @property
     def places(self) -> list[tuple[int, int]]:

@@ -5,8 +5,10 @@ guarantees: a valid lower bound at every iterate; the best one is returned.  Wit
 source:     [SCB] sec:active, algorithm alg:active-set
 
 Every so many iterations the oracle adds a mask per neuron: the most violated cut at a primal point.  The paper takes
-the inner minimiser, a vertex of the boxes, where a neuron with z = 1 gets a mask that Big-M already has.  The average
-of the last minimisers is an interior point and gives better masks.
+the inner minimiser, a vertex of the boxes.  Neurons that pass have no multipliers here and lie inside of their boxes,
+where a row with z = 0 keeps none of them: for the oracle they go to the nearer end.  Even then a neuron with z = 1 gets
+a mask that Big-M already has.  The average of the last minimisers is an interior point and gives better masks; there
+the passing neurons stay where they are.
 
 Two of the paper's experiments are options: `additions.every` is its omega (300, 450, 600), and with `selection: random`
 masks are drawn instead of asked for.
@@ -20,12 +22,13 @@ from enum import Enum
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Climb, Steps
 from verifier.bounding.core.base import Bound, Bounder, Until, widest
+from verifier.bounding.core.sweep import Values
 from verifier.bounding.cuts.anderson import RowGeometry, SharedGeometry
 from verifier.bounding.cuts.masks import CutMasks, Form, MostViolated, RandomMasks, Selection
 from verifier.bounding.solvers.big_m import BigMOptions
 from verifier.bounding.solvers.lagrangian import Inner, Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, cuts_of, proved
-from verifier.bounding.solvers.solver import Certified, Task, Variables
+from verifier.bounding.solvers.solver import Certified, Task, Variables, variables_of
 from verifier.registry import AscentOptions, Count, Literal, Options, Positive, Share, Step
 
 COPIES = 6
@@ -37,6 +40,10 @@ class OraclePoint(Enum):
 
     MINIMISER = "minimiser"  # the paper's: the current inner minimiser
     AVERAGE = "average"  # the mean of all minimisers since the last addition
+
+    def values(self, dual: Lagrangian, at: Inner) -> Values:
+        """What one evaluation adds to it."""
+        return dual.vertex(at) if self is OraclePoint.MINIMISER else dual.primal(at)[0]
 
 
 @dataclass(frozen=True)
@@ -83,8 +90,9 @@ class ActiveSetOptions(AscentOptions, frozen=True):
 class ActiveSet(MultiplierSolver):
     """Big-M first, then Adam on all multipliers while masks are added.
 
-    A child that starts from its parent's multipliers needs no Big-M.  Masks that it may have inherited (their constants
-    are computed anew for its bounds) count towards `additions.most`.
+    A child starts from its parent's multipliers.  Those of the newest splits are found by the steps of Big-M that come
+    first (`resumed`); the later ascent's are too short for them.  Masks that it may have inherited (their constants are
+    computed anew for its bounds) count towards `additions.most`.
     """
 
     ascent: Ascent = field(default_factory=lambda: Ascent(600, Steps(1e-3, 1e-6, linear=True)))
@@ -95,6 +103,7 @@ class ActiveSet(MultiplierSolver):
     point: OraclePoint = OraclePoint.MINIMISER
     threshold: float = 0.5  # of shared masks
     selection: Selection = field(default_factory=MostViolated)
+    resumed: Ascent = field(default_factory=lambda: Ascent(0, Steps(1e-2, 1e-4, linear=True)))  # on Big-M, in children
 
     @classmethod
     def of(cls, options: ActiveSetOptions) -> ActiveSet:
@@ -109,6 +118,10 @@ class ActiveSet(MultiplierSolver):
             RandomMasks() if options.selection == "random" else MostViolated(),
         )
 
+    def resuming(self, iterations: int) -> ActiveSet:
+        """The same with so many iterations of Big-M in children, whose steps fall as on the whole boxes."""
+        return replace(self, resumed=replace(self.initial, iterations=iterations))
+
     @property
     def proves(self) -> bool:
         return True
@@ -118,11 +131,18 @@ class ActiveSet(MultiplierSolver):
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
         """Big-M, then masks."""
-        state = self.init(task)
+        first = self.warmed(self.initial, task, self.init(task), until)
+        return first.then(self.solve(task, variables_of(first), until))
+
+    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Bound:
+        """A little of Big-M, then masks."""
+        first = self.warmed(self.resumed, task, self.init(task, parent), until)
+        return first.then(self.solve(task, variables_of(first), until, averaging))
+
+    def warmed(self, ascent: Ascent, task: Task, state: Variables, until: Until) -> Bound:
+        """An ascent on the multipliers that there are, without new masks."""
         dual = state.dual(task)
-        first = self.initial.run(dual, state.start(task, dual), until, watch=self.watch)
-        found = self.solve(task, state.at(first.point), until)
-        return replace(found, iterations=first.iterations + found.iterations)
+        return proved(dual, ascent.run(dual, state.start(task, dual), until, watch=self.watch), state)
 
     def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
         dual = state.dual(task)
@@ -159,7 +179,7 @@ class Growing:
         seen.follow(climb.rows)
         due = self.solver.additions.due(t, self.masks.count)
         if due or self.solver.point is OraclePoint.AVERAGE:
-            seen.add(climb.dual.primal(at)[0], at.z)
+            seen.add(self.solver.point.values(climb.dual, at), at.z)
         if not due:
             return at
         solver, known = self.solver, self.masks.count

@@ -154,12 +154,8 @@ class Lagrangian(Dual[Inner]):
         if self.sweep.slacks is not None:
             price = kinks.gather(self.sweep.slacks[k - 1])
             rest.error += dot((lam_kinks.abs() + at.alpha + 4 * beta) * kinks.ambiguous, price)
-        stable = lam_kinks * kinks.upper
-        if kinks.sign is not None:
-            stable = stable - kinks.sign * at.split
-        mu_kinks = torch.where(kinks.ambiguous, at.alpha - at.beta1, stable)
         self._charge_cuts(k, at, rest)
-        return kinks.scatter(lam, mu_kinks), x, (g > 0).to(g.dtype)
+        return kinks.scatter(lam, priced(kinks, lam_kinks, at)), x, (g >= 0).to(g.dtype)
 
     def _charge_cuts(self, k: int, at: Multipliers, rest: Remainder) -> None:
         """What the cuts of group k add to the coefficients of its sources."""
@@ -173,6 +169,19 @@ class Lagrangian(Dual[Inner]):
     def primal(self, at: Inner) -> tuple[list[Tensor | None], list[Tensor]]:
         """x[j] of all sources and x_hat at the kinks, when the inner minimiser is completed by the passing neurons."""
         return self.sweep.through_kinks(at.x0, at.x)
+
+    def vertex(self, at: Inner) -> list[Tensor | None]:
+        """`primal` with every x[j] at the nearer end of its box: a minimiser if passing neurons had multipliers too.
+
+        Only their values move, those of the input and of ambiguous neurons are ends already.
+        """
+        return [self._nearer_end(j, x) for j, x in enumerate(self.primal(at)[0])]
+
+    def _nearer_end(self, source: int, x: Float[Tensor, "D S n"] | None) -> Float[Tensor, "D S n"] | None:
+        if x is None:
+            return None
+        low, high = (side.unsqueeze(1) for side in self.sweep.region.source(source))
+        return torch.where(x - low > high - x, high, low)
 
     def supergradient(
         self, point: Float[Tensor, "D S V"], at: Inner, seen: Average | None = None
@@ -209,6 +218,14 @@ class Lagrangian(Dual[Inner]):
     def with_cuts(self, cuts: Cuts) -> Lagrangian:
         """One more set of cuts; its variables come last."""
         return replace(self, cuts=(*self.cuts, cuts))
+
+
+def priced(kinks: Kinks, lam: Float[Tensor, "D S a"], at: Multipliers) -> Float[Tensor, "D S a"]:
+    """The multiplier of x_hat at the kinks, whose outputs have the coefficients `lam`."""
+    stable = lam * kinks.upper
+    if kinks.sign is not None:
+        stable = stable - kinks.sign * at.split
+    return torch.where(kinks.ambiguous, at.alpha - at.beta1, stable)
 
 
 def _settle(kinks: Kinks, lam: Float[Tensor, "D S n"], at: Multipliers) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from verifier.bounding.core.ascent import Best, Dual
 from verifier.bounding.core.base import Bound, Until
-from verifier.bounding.cuts.masks import CutMasks, Geometries, MaskSet
+from verifier.bounding.cuts.masks import Geometries, MaskSet
 from verifier.bounding.solvers.alpha_crown import SlopeDual, Slopes
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.face_dual import FaceVariables
@@ -41,7 +41,13 @@ def cuts_of(geometries: Geometries, masks: MaskSet) -> Cuts:
 
 @dataclass(frozen=True, eq=False)
 class MultiplierVariables(Variables):
-    """The multipliers of a Lagrangian and the masks of its cuts.  The weights of a clause's rows are fixed."""
+    """The multipliers of a Lagrangian and the masks of its cuts.  The weights of a clause's rows are fixed.
+
+    Methods that move a primal point as well keep where it ended, and the multipliers of Big-M that they began with.
+    """
+
+    primal: Float[Tensor, "D S P"] | None = None
+    origin: Float[Tensor, "D S W"] | None = None
 
     kind = "multipliers"
 
@@ -55,7 +61,7 @@ class MultiplierVariables(Variables):
     def without_cuts(self) -> MultiplierVariables:
         """The Big-M multipliers: they come first."""
         kinks = self.point.shape[-1] // (Lagrangian.FIXED + self.masks.count)
-        return replace(self, point=self.point[..., : Lagrangian.FIXED * kinks], masks=CutMasks())
+        return MultiplierVariables(self.point[..., : Lagrangian.FIXED * kinks], weights=self.weights)
 
 
 @converts("slopes", "multipliers")
@@ -79,7 +85,7 @@ class MultiplierSolver(Solver):
     def columns(self) -> int:
         return Lagrangian.FIXED
 
-    def blank(self, point: Float[Tensor, "D S V"]) -> MultiplierVariables:
+    def blank(self, point: Float[Tensor, "D S V"]) -> Variables:
         return MultiplierVariables(point)
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:

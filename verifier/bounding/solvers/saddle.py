@@ -2,24 +2,25 @@
 
 source: [SCB] sec:sp, eq:alphak-condg, eq:betak-condg, eq:price-caps
 
-The multipliers of the exponentially many cuts enter the Lagrangian only through sums ("statistics"), so the masks
-themselves are forgotten as soon as they have been added.
+The paper keeps sums ("statistics") of the multipliers of exponentially many cuts.  All of them are linear in the masks:
+cuts of one neuron, mixed, are one cut whose mask has entries between 0 and 1.  So the prices are held as multipliers of
+a Lagrangian with one mixed cut per neuron, whatever the number of masks was, and prove their bound like any others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
 
 from verifier.bounding.core.state import State, tree_map
-from verifier.bounding.core.sweep import Kinks, Remainder, Sweep, dot
+from verifier.bounding.core.sweep import Remainder, Sweep
 from verifier.bounding.cuts.anderson import RowGeometry
-from verifier.bounding.solvers.lagrangian import Lagrangian, Multipliers
-from verifier.network.network import Affine
-from verifier.shapes import Float, Tensor
+from verifier.bounding.cuts.masks import CutMasks, Form, GroupBits, by_weight
+from verifier.bounding.solvers.lagrangian import Inner, Lagrangian, Multipliers, priced
+from verifier.shapes import Bool, Float, Tensor
 
 T = TypeVar("T")
 
@@ -30,21 +31,47 @@ def blend(first: T, second: T, weight: float) -> T:
 
 
 @dataclass(frozen=True, eq=False)
-class Prices(State):
-    """The multipliers at the kinks of one group, cuts only as far as the Lagrangian sees them.
-
-    `total` is the sum of all beta; `spread[i]` the sum of (W.I)^T beta for the i-th term of the group; `constant` what
-    offsets contribute; `g` the coefficient of -z.  All are linear in the multipliers.
-    """
+class Reply(State):
+    """A vertex of the capped prices of one group: at each kink alpha, and one of all constraints from above."""
 
     alpha: Float[Tensor, "D S a"]
-    total: Float[Tensor, "D S a"]
-    spread: tuple[Float[Tensor, "D S _"], ...]
-    constant: Float[Tensor, "D S"]
-    g: Float[Tensor, "D S a"]
+    beta0: Float[Tensor, "D S a"]
+    beta1: Float[Tensor, "D S a"]
+    beta_c: Float[Tensor, "D S a"]
+    mask: Bool[Tensor, "D S a t"] | None  # of the cuts; None where there are none
 
-    def plus(self, other: Prices) -> Prices:
-        return tree_map(torch.add, self, other)
+
+@dataclass(frozen=True, eq=False)
+class Prices(State):
+    """The multipliers at the kinks of one group; `beta_c` is the sum over all cuts, `mask` their mixture."""
+
+    alpha: Float[Tensor, "D S a"]
+    beta0: Float[Tensor, "D S a"]
+    beta1: Float[Tensor, "D S a"]
+    beta_c: Float[Tensor, "D S a"]
+    mask: Float[Tensor, "D S a t"] | None  # None where a group takes no cuts
+
+    @property
+    def total(self) -> Float[Tensor, "D S a"]:
+        """The sum of all beta."""
+        return self.beta0 + self.beta1 + self.beta_c
+
+    def towards(self, reply: Reply, weight: float) -> Prices:
+        """(1 - weight) times these and weight times the reply."""
+        beta_c = torch.lerp(self.beta_c, reply.beta_c, weight)
+        mask = self.mask
+        if mask is not None and reply.mask is not None:
+            part = _share(weight * reply.beta_c, beta_c)
+            mask = torch.lerp(mask, reply.mask.to(mask.dtype), part.unsqueeze(-1)).clamp_(0.0, 1.0)
+        alpha = torch.lerp(self.alpha, reply.alpha, weight)
+        beta0 = torch.lerp(self.beta0, reply.beta0, weight)
+        beta1 = torch.lerp(self.beta1, reply.beta1, weight)
+        return Prices(alpha, beta0, beta1, beta_c, mask)
+
+
+def _share(part: Float[Tensor, "D S a"], whole: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
+    """part / whole, between 0 and 1; 0 where there is nothing."""
+    return torch.where(whole > 0, part / whole, 0.0).clamp_(0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +81,17 @@ class Primal(State):
     x0: Float[Tensor, "D S n0"]
     x: tuple[Float[Tensor, "D S _"], ...]
     z: tuple[Float[Tensor, "D S _"], ...]
+
+    def flat(self) -> Float[Tensor, "D S P"]:
+        """All of it side by side."""
+        return torch.cat([self.x0, *self.x, *self.z], dim=-1)
+
+    @classmethod
+    def shaped(cls, flat: Float[Tensor, "D S P"], sizes: Sequence[int]) -> Primal:
+        """The inverse of `flat`; `sizes` are the kinks of each group."""
+        inputs = flat.shape[-1] - 2 * sum(sizes)
+        x0, *rest = flat.split([inputs, *sizes, *sizes], dim=-1)
+        return cls(x0, tuple(rest[: len(sizes)]), tuple(rest[len(sizes) :]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,131 +114,89 @@ def _cap(start: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer(State):
-    """The bound for given prices, the primal minimiser, and the coefficients of the input and of x at the kinks."""
-
-    lower: Float[Tensor, "D S"]
-    vertex: Primal
-    lam0: Float[Tensor, "D S n0"]
-    f: tuple[Float[Tensor, "D S _"], ...]
-
-
-@dataclass(frozen=True, eq=False)
 class Saddle(State):
     """The bilinear function of prices and primal points, and the best answer of either side.
 
     The multipliers of splits keep the values that the initial ascent found.
     """
 
-    dual: Lagrangian  # its cuts matter for the start only
+    dual: Lagrangian  # without cuts
     rows: tuple[RowGeometry | None, ...]
     splits: tuple[Float[Tensor, "D S _"], ...]
 
     @classmethod
     def of(cls, dual: Lagrangian, point: Float[Tensor, "D S V"], rows: tuple[RowGeometry | None, ...]) -> Saddle:
-        return cls(dual, rows, tuple(at.split for at in dual.views(point)))
+        return cls(replace(dual, cuts=()), rows, tuple(at.split for at in dual.views(point)))
 
     @property
     def sweep(self) -> Sweep:
         return self.dual.sweep
 
-    def start(self, point: Float[Tensor, "D S V"]) -> tuple[Prices, ...]:
-        """The prices of explicit multipliers."""
+    def start(self, dual: Lagrangian, point: Float[Tensor, "D S V"], masks: CutMasks) -> tuple[Prices, ...]:
+        """The prices of explicit multipliers; `masks` are those of the dual's cuts."""
         found = []
-        for k, at in enumerate(self.dual.views(point)):
-            kinks, layer = self.sweep.kinks[k], self.sweep.net.layers[k]
-            prices = big_m_prices(layer, kinks, at)
-            for cuts, beta in zip(self.dual.cuts, at.cuts, strict=True):
-                cut = cuts[k]
-                if cut is not None:
-                    free = beta * kinks.ambiguous
-                    parts = [part for _, part in cut.transpose(free)]
-                    offset = (free * cut.offset).sum(dim=-1)
-                    prices = prices.plus(Prices(torch.zeros_like(free), free, tuple(parts), offset, free * cut.zc))
-            found.append(prices)
+        for k, at in enumerate(dual.views(point)):
+            free, rows = self.sweep.kinks[k].ambiguous, self.rows[k]
+            beta_c, mask = torch.zeros_like(at.alpha), None
+            if rows is not None:
+                mask = at.alpha.new_zeros(*at.alpha.shape, rows.weights.shape[-1])
+                for bits, beta in zip((cut[k] for cut in masks.cuts), at.cuts, strict=True):
+                    if bits is not None:
+                        beta_c = beta_c + beta * free
+                        part = _share(beta * free, beta_c).unsqueeze(-1)
+                        mask = torch.lerp(mask, by_weight(bits, rows).to(mask.dtype).expand_as(mask), part)
+            found.append(Prices(at.alpha * free, at.beta0 * free, at.beta1 * free, beta_c, mask))
         return tuple(found)
 
-    def answer(self, prices: Sequence[Prices], blends: int) -> Answer:
-        """Minimise over the boxes, after `blends` roundings of the prices."""
-        sweep = self.sweep
-        coefficients: dict[int, Tensor] = {}
+    def multipliers(self, prices: Sequence[Prices]) -> tuple[Float[Tensor, "D S V"], CutMasks]:
+        """The prices as the variables of a Lagrangian with these masks."""
+        blocks = [[p.alpha for p in prices], [p.beta0 for p in prices], [p.beta1 for p in prices], list(self.splits)]
+        blocks.append([p.beta_c for p in prices])
+        nothing = self.dual.zero()[..., :0]  # a network may have no group at all
+        masks = tuple(None if p.mask is None else GroupBits(Form.MIXED, p.mask) for p in prices)
+        return torch.cat([nothing, *(part for block in blocks for part in block)], dim=-1), CutMasks((masks,))
 
-        def eliminate(k: int, lam: Tensor | None, rest: Remainder) -> Tensor:
-            at = prices[k - 1]
-            own = sweep.zeros(k, self.dual.objective) if lam is None else lam
-            mu, coefficients[k] = self._eliminate(k, own, at, rest, blends)
-            for (source, _), part in zip(sweep.net.layers[k - 1].terms, at.spread, strict=True):
-                rest.subtract(source, part)
-            return mu
+    def answer(self, prices: Sequence[Prices]) -> Inner:
+        """The bound for given prices: the least value over the boxes, and where it is attained."""
+        both = zip(self.rows, prices, strict=True)
+        cuts = tuple(None if rows is None or p.mask is None else rows.cut(p.mask) for rows, p in both)
+        return self.dual.with_cuts(cuts).evaluate(self.multipliers(prices)[0])
 
-        plane = sweep.walk(self.dual.objective, eliminate)
-        f = tuple(coefficients[k] for k in range(1, sweep.layer))
-        x = tuple(torch.where(c < 0, kinks.u_hat, 0.0) for c, kinks in zip(f, sweep.kinks, strict=True))
-        z = tuple((p.g > 0).to(p.g.dtype) for p in prices)
-        return Answer(plane.lower, Primal(plane.x0, x, z), plane.slope, f)
-
-    def _eliminate(self, k: int, lam: Tensor, at: Prices, rest: Remainder, blends: int) -> tuple[Tensor, Tensor]:
-        kinks = self.sweep.kinks[k - 1]
-        lam_kinks = kinks.gather(lam)
-        f = lam_kinks - at.alpha + at.total
-        value = torch.where(kinks.ambiguous, f.clamp(max=0) * kinks.u_hat - at.g.clamp(min=0), -at.g * kinks.upper)
-        rest.value += value.sum(dim=-1) + at.constant
-        if self.sweep.slacks is not None:
-            price = kinks.gather(self.sweep.slacks[k - 1])
-            weight = lam_kinks.abs() + at.alpha + (4 + blends) * at.total
-            rest.error += dot(weight * (kinks.ambiguous | (kinks.upper > 0)), price)
-        stable = (lam_kinks + at.total) * kinks.upper
-        if kinks.sign is not None:
-            stable = stable - kinks.sign * self.splits[k - 1]
-        mu_kinks = torch.where(kinks.ambiguous, at.alpha, stable)
-        return kinks.scatter(lam, mu_kinks), f
-
-    def reply(self, primal: Primal, caps: Sequence[Caps], with_cuts: bool) -> tuple[Prices, ...]:
+    def reply(self, primal: Primal, caps: Sequence[Caps], with_cuts: bool) -> tuple[Reply, ...]:
         """The prices that are worst for a primal point: [SCB] eq:alphak-condg and eq:betak-condg."""
         values, x_hats = self.sweep.through_kinks(primal.x0, primal.x)
         found = []
         for k, (kinks, x_hat) in enumerate(zip(self.sweep.kinks, x_hats, strict=True)):
-            x, z, layer = primal.x[k], primal.z[k], self.sweep.net.layers[k]
-            alpha = caps[k].alpha * (x_hat >= x) * kinks.ambiguous
+            x, z, rows = primal.x[k], primal.z[k], self.rows[k] if with_cuts else None
             beta = caps[k].beta * kinks.ambiguous
             gain0 = x - kinks.u_hat * z
             gain1 = x - x_hat + kinks.l_hat * (1 - z)
             best = torch.maximum(gain0, gain1)
-            rows = self.rows[k] if with_cuts else None
-            cut = None
+            use_cut, mask = torch.zeros_like(kinks.ambiguous), None
             if rows is not None:
-                cut = rows.excess(values, z)
-                gain_cut = x - z * (rows.bias + rows.w_u.sum(dim=-1)) + cut.clamp(min=0).sum(dim=-1)
+                excess = rows.excess(values, z)
+                gain_cut = x - z * (rows.bias + rows.w_u.sum(dim=-1)) + excess.clamp(min=0).sum(dim=-1)
                 use_cut = (gain_cut > best) & (gain_cut >= 0)
                 best = torch.maximum(best, gain_cut)
+                mask = excess >= 0
             use0 = (gain0 == best) & (best >= 0)
             use1 = (gain1 == best) & (best >= 0) & ~use0
-            at = Multipliers(alpha, beta * use0, beta * use1, torch.zeros_like(x), ())
-            prices = big_m_prices(layer, kinks, at)
-            if rows is not None and cut is not None:
-                prices = prices.plus(_cut_prices(rows, cut >= 0, beta * use_cut))
-            found.append(prices)
+            alpha = caps[k].alpha * (x_hat >= x) * kinks.ambiguous
+            found.append(Reply(alpha, beta * use0, beta * use1, beta * use_cut, mask))
         return tuple(found)
 
+    def gradient(self, prices: Sequence[Reply]) -> Float[Tensor, "D S P"]:
+        """What each coordinate of a primal point is worth at given prices without cuts; as `Primal.flat` has them."""
+        f: dict[int, Tensor] = {}
 
-def big_m_prices(layer: Affine, kinks: Kinks, at: Multipliers) -> Prices:
-    """The statistics of alpha, beta0 and beta1: cuts with empty and full masks, sharpened by l_hat and u_hat."""
-    beta0, beta1 = at.beta0 * kinks.ambiguous, at.beta1 * kinks.ambiguous
-    full = beta1.new_zeros(*beta1.shape[:-1], layer.size).index_copy_(-1, kinks.index, beta1)
-    constant = (beta1 * (kinks.l_hat - layer.bias[kinks.index])).sum(dim=-1)
-    return Prices(
-        at.alpha * kinks.ambiguous,
-        beta0 + beta1,
-        tuple(term.transpose(full) for _, term in layer.terms),
-        constant,
-        beta0 * kinks.u_hat + beta1 * kinks.l_hat,
-    )
+        def eliminate(k: int, lam: Tensor | None, rest: Remainder) -> Tensor:
+            kinks, at = self.sweep.kinks[k - 1], prices[k - 1]
+            own = self.sweep.zeros(k, self.dual.objective) if lam is None else lam
+            lam_kinks = kinks.gather(own)
+            f[k] = (lam_kinks - at.alpha + at.beta0 + at.beta1) * kinks.ambiguous
+            multipliers = Multipliers(at.alpha, at.beta0, at.beta1, self.splits[k - 1], ())
+            return kinks.scatter(own, priced(kinks, lam_kinks, multipliers))
 
-
-def _cut_prices(rows: RowGeometry, mask: Tensor, beta: Float[Tensor, "D S a"]) -> Prices:
-    """The statistics of one cut per kink."""
-    kept = (mask * rows.w_l).sum(dim=-1)
-    zc = rows.bias + kept + (~mask * rows.w_u).sum(dim=-1)
-    spread = [part for _, part in rows.spread(mask * rows.weights * beta.unsqueeze(-1))]
-    constant = (beta * kept).sum(dim=-1)
-    return Prices(torch.zeros_like(beta), beta, tuple(spread), constant, beta * zc)
+        slope = self.sweep.walk(self.dual.objective, eliminate).slope
+        g = [p.beta0 * kinks.u_hat + p.beta1 * kinks.l_hat for p, kinks in zip(prices, self.sweep.kinks, strict=True)]
+        return torch.cat([slope, *(f[k] for k in range(1, self.sweep.layer)), *(-part for part in g)], dim=-1)

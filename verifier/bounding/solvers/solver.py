@@ -162,6 +162,12 @@ class Solved(Bound):
     scouted: int = 0  # of the iterations, those before the last ascent
 
 
+def variables_of(bound: Bound) -> Variables:
+    """The variables that a solver has found."""
+    assert isinstance(bound.state, Variables)
+    return bound.state
+
+
 @dataclass(frozen=True)
 class TaskBounder(Bounder):
     """A bounder that takes a task as a whole or, if memory does not hold it, its objectives part by part."""
@@ -195,6 +201,10 @@ class Solver(TaskBounder):
     def columns(self) -> int:
         """Variables of each kink that children inherit, at most."""
 
+    def inherits(self, kinks: int, inputs: int) -> int:
+        """Variables that children inherit, at most."""
+        return self.columns * kinks
+
     @abstractmethod
     def blank(self, point: Float[Tensor, "D S V"]) -> Variables:
         """Variables of its kind, without cuts."""
@@ -213,6 +223,13 @@ class Solver(TaskBounder):
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
         """The same with what a parent knows, which may be of any kind."""
         return self.solve(task, self.init(task, None if parent is None else converted(task, parent, self.kind)), until)
+
+    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Bound:
+        """Bound parts of regions whose variables are known: what comes before an ascent there, and the ascent.
+
+        Require: a parent of the solver's kind.
+        """
+        return self.solve(task, self.init(task, parent), until, averaging)
 
     def inherited(self, state: Variables) -> Variables:
         """What children start from."""
