@@ -58,6 +58,7 @@ class Select:
     index: Ints
     n_in: int
     roundings = 0
+    moves = True
 
     @property
     def n_out(self) -> int:
@@ -104,6 +105,10 @@ class Scale:
     n_out = n_in
 
     @property
+    def moves(self) -> bool:
+        return not self.roundings and bool((np.abs(self.factor) == 1).all() and (np.abs(self.divisor) == 1).all())
+
+    @property
     def depth(self) -> int:
         return 2 + self.roundings
 
@@ -128,6 +133,7 @@ class Dense:
     matrix: Array
     count: int = 1
     roundings = 0
+    moves = False
 
     @property
     def n_in(self) -> int:
@@ -172,6 +178,7 @@ class Windows:
     image: int
     back: Ints = field(init=False)
     roundings = 0
+    moves = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "back", _inverse(self.gather.reshape(-1), self.image))
@@ -256,6 +263,11 @@ class Chain:
     def roundings(self) -> int:
         """By how many roundings an entry of the product is off before anything is computed."""
         return sum(m.roundings for m in self.maps)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it only moves entries and changes signs."""
+        return all(m.moves for m in self.maps)
 
     @property
     def is_zero(self) -> bool:

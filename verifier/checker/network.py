@@ -13,7 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from .maps import Array, Chain, rational
+from .maps import Array, Chain, Dense, rational
+
+_SMALL = 1 << 22
+"""Entries of a matrix that stands for several chains."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +118,24 @@ class Network:
         return Network(self.n_in, tuple(layer.exact for layer in self.layers))
 
 
+def _collected(layer: Layer) -> list[tuple[int, Chain]]:
+    """Its terms; several chains that only move entries of one source and change signs become one small matrix.
+
+    That is exact, and entries that cancel are gone: |W| is then as small as it can be.
+    """
+    found = []
+    for source in layer.sources:
+        chains = [chain for j, chain in layer.terms if j == source]
+        if len(chains) > 1 and all(chain.moves for chain in chains) and layer.size * chains[0].n_in <= _SMALL:
+            unit = np.eye(chains[0].n_in)
+            chains = [Chain((Dense(_total([chain.forward(unit) for chain in chains], 0).T),), len(unit))]
+        found += [(source, chain) for chain in chains]
+    return found
+
+
 def pruned(n_in: int, layers: Sequence[Layer]) -> Network:
     """Without terms that are zero, and without groups that nothing reads then."""
-    kept = [tuple(term for term in layer.terms if not term[1].is_zero) for layer in layers]
+    kept = [tuple(term for term in _collected(layer) if not term[1].is_zero) for layer in layers]
     read = {source for source, _ in kept[-1]}
     for k in range(len(layers) - 1, 0, -1):
         if k in read:

@@ -168,6 +168,11 @@ class Witness:
     sections: dict[int, Section]
     slope: str = "adaptive"
 
+    @classmethod
+    def plain(cls, layer: int) -> Witness:
+        """mu = 0 everywhere: intervals."""
+        return cls({k: Section(plain=True) for k in range(1, layer)})
+
     def part(self, rows: slice) -> Witness:
         """For some of the rows."""
         return replace(self, sections={k: section.part(rows) for k, section in self.sections.items()})
