@@ -28,8 +28,8 @@ STEPS = 255
 CARE = Care(STEPS, errors=32.0, slack=1e-5, alone=False)
 """With it, what the search evaluates is what is written down."""
 
-PARALLEL = 8
-"""The kind of bounds of hidden neurons that equal those of a zonotope: slopes parallel to the upper faces."""
+PARALLEL = 8 + 16
+"""The kind of bounds that equal those of a zonotope: slopes parallel to the upper faces, for stable neurons as well."""
 
 SLOPES, EVERY, BYTES = 1, 0, 0
 
