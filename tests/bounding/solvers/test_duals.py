@@ -8,6 +8,7 @@ from fractions import Fraction
 import networks
 import pytest
 import torch
+from falsify.instances import layer
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -316,3 +317,21 @@ def test_finished_regions_leave_and_the_others_do_not_notice(solver: str) -> Non
     assert 0 < int(hard.sum()) < 6
     torch.testing.assert_close(early[hard], free[hard], rtol=0, atol=1e-9)
     assert bool(((early > threshold) == (free > threshold)).all())
+
+
+@pytest.mark.parametrize("size", [1.0, 1e6, 1e9, 1e12])
+def test_bounds_far_looser_than_the_layer_do_not_hide_rounding(size: float) -> None:
+    """One neuron x = relu(x0) over [-1, 1] whose bounds are said to be `size` wide, against rational arithmetic."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    net = Network((1,), (layer("hidden", 0, [[1.0]], [0.0]),), layer("output", 1, [[1.0]], [0.0]))
+    for seed in range(400):
+        share = torch.rand(6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        low, high, row = -size * (0.5 + share[0]), size * (0.5 + share[1]), 2 * share[2] - 1
+        region = Region(-one, one, (low.view(1, 1),), (high.view(1, 1),))
+        dual = Lagrangian(Sweep.prepare(net, region, 2), Objective(2, row.view(1, 1, 1)))
+        point = torch.cat([share[3:], torch.zeros(1, dtype=torch.float64)]).view(1, 1, 4)
+        l_hat, u_hat, lam, alpha, beta0, beta1 = (Fraction(float(v)) for v in (low, high, row, *share[3:]))
+        f = lam - alpha + beta0 + beta1
+        g = beta0 * u_hat + beta1 * l_hat
+        exact = min(f * u_hat, Fraction(0)) - max(g, Fraction(0)) + beta1 * l_hat - abs(alpha - beta1)
+        assert Fraction(dual.evaluate(point).lower.item()) <= exact

@@ -153,7 +153,11 @@ class Lagrangian(Dual[Inner]):
         rest.value += value.sum(dim=-1)
         if self.sweep.slacks is not None:
             price = kinks.gather(self.sweep.slacks[k - 1])
-            rest.error += dot((lam_kinks.abs() + at.alpha + 4 * beta) * kinks.ambiguous, price)
+            paid = (lam_kinks.abs() + at.alpha + 4 * beta) * kinks.ambiguous
+            rest.error += dot(paid, price)
+            # The layer's slack prices numbers up to its own magnitude, and bounds may be looser than that.
+            widest = torch.where(kinks.ambiguous, torch.maximum(kinks.u_hat, -kinks.l_hat), 0.0)
+            rest.summed += (paid * widest).sum(dim=-1)
         self._charge_cuts(k, at, rest)
         return kinks.scatter(lam, priced(kinks, lam_kinks, at)), x, (g >= 0).to(g.dtype)
 
