@@ -59,6 +59,7 @@ class Select:
     n_in: int
     roundings = 0
     moves = True
+    is_plain = True
 
     @property
     def n_out(self) -> int:
@@ -97,6 +98,7 @@ class Scale:
     factor: Array
     divisor: Array
     roundings: int = 0
+    is_plain = False
 
     @property
     def n_in(self) -> int:
@@ -134,6 +136,7 @@ class Dense:
     count: int = 1
     roundings = 0
     moves = False
+    is_plain = True
 
     @property
     def n_in(self) -> int:
@@ -179,6 +182,7 @@ class Windows:
     back: Ints = field(init=False)
     roundings = 0
     moves = False
+    is_plain = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "back", _inverse(self.gather.reshape(-1), self.image))
@@ -265,9 +269,10 @@ class Chain:
         return sum(m.roundings for m in self.maps)
 
     @property
-    def moves(self) -> bool:
-        """Whether it only moves entries and changes signs."""
-        return all(m.moves for m in self.maps)
+    def has_plain_entries(self) -> bool:
+        """Whether each entry of its matrix is one number of the file, up to a sign: at most one map does not move."""
+        others = [m for m in self.maps if not m.moves]
+        return not others or (len(others) == 1 and others[0].is_plain)
 
     @property
     def is_zero(self) -> bool:

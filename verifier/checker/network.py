@@ -119,18 +119,33 @@ class Network:
 
 
 def _collected(layer: Layer) -> list[tuple[int, Chain]]:
-    """Its terms; several chains that only move entries of one source and change signs become one small matrix.
+    """Its terms; several chains from one source become one matrix if it is small and nothing is rounded.
 
-    That is exact, and entries that cancel are gone: |W| is then as small as it can be.
+    Entries that cancel are gone then: |W| is as small as it can be.
     """
     found = []
     for source in layer.sources:
         chains = [chain for j, chain in layer.terms if j == source]
-        if len(chains) > 1 and all(chain.moves for chain in chains) and layer.size * chains[0].n_in <= _SMALL:
-            unit = np.eye(chains[0].n_in)
-            chains = [Chain((Dense(_total([chain.forward(unit) for chain in chains], 0).T),), len(unit))]
+        if len(chains) > 1 and all(chain.has_plain_entries for chain in chains):
+            matrix = _exact_sum(chains) if layer.size * chains[0].n_in <= _SMALL else None
+            if matrix is not None:
+                chains = [Chain((Dense(matrix),), matrix.shape[1])]
         found += [(source, chain) for chain in chains]
     return found
+
+
+def _exact_sum(chains: Sequence[Chain]) -> Array | None:
+    """The sum of their matrices, or None if an entry of it would be rounded."""
+    unit = np.eye(chains[0].n_in)
+    total: Array = chains[0].forward(unit)
+    for chain in chains[1:]:
+        part = chain.forward(unit)
+        both = total + part
+        if not (both - total == part).all() or not (both - part == total).all():
+            return None
+        total = both
+    turned: Array = total.T
+    return turned
 
 
 def pruned(n_in: int, layers: Sequence[Layer]) -> Network:
