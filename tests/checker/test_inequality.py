@@ -58,7 +58,15 @@ def cases(seed: int) -> Case:
     rng = np.random.default_rng(seed)
     n, width = 2, 3
     layers = [[(0, rng.normal(size=(width, n))), rng.normal(size=width) * 0.3]]
-    layers += [[(1, rng.normal(size=(width, width))), (0, rng.normal(size=(width, n))), rng.normal(size=width) * 0.3]]
+    again = rng.normal(size=(width, width))  # read twice, so that entries cancel
+    layers += [
+        [
+            (1, again * 0.7 + rng.normal(size=(width, width))),
+            (1, -again),
+            (0, rng.normal(size=(width, n))),
+            rng.normal(size=width) * 0.3,
+        ]
+    ]
     layers += [[(2, rng.normal(size=(1, width))), (1, rng.normal(size=(1, width))), rng.normal(size=1)]]
     net = network_of(n, layers)
     low = rng.normal(size=n) * 0.3 - 0.5

@@ -58,8 +58,6 @@ class Select:
     index: Ints
     n_in: int
     roundings = 0
-    moves = True
-    is_plain = True
 
     @property
     def n_out(self) -> int:
@@ -98,17 +96,12 @@ class Scale:
     factor: Array
     divisor: Array
     roundings: int = 0
-    is_plain = False
 
     @property
     def n_in(self) -> int:
         return len(self.factor)
 
     n_out = n_in
-
-    @property
-    def moves(self) -> bool:
-        return not self.roundings and bool((np.abs(self.factor) == 1).all() and (np.abs(self.divisor) == 1).all())
 
     @property
     def depth(self) -> int:
@@ -135,8 +128,6 @@ class Dense:
     matrix: Array
     count: int = 1
     roundings = 0
-    moves = False
-    is_plain = True
 
     @property
     def n_in(self) -> int:
@@ -181,8 +172,6 @@ class Windows:
     image: int
     back: Ints = field(init=False)
     roundings = 0
-    moves = False
-    is_plain = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "back", _inverse(self.gather.reshape(-1), self.image))
@@ -267,12 +256,6 @@ class Chain:
     def roundings(self) -> int:
         """By how many roundings an entry of the product is off before anything is computed."""
         return sum(m.roundings for m in self.maps)
-
-    @property
-    def has_plain_entries(self) -> bool:
-        """Whether each entry of its matrix is one number of the file, up to a sign: at most one map does not move."""
-        others = [m for m in self.maps if not m.moves]
-        return not others or (len(others) == 1 and others[0].is_plain)
 
     @property
     def is_zero(self) -> bool:

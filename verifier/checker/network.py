@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from .maps import Array, Chain, Dense, rational
+from .stream import Unreadable
 
 _SMALL = 1 << 22
-"""Entries of a matrix that stands for several chains."""
+"""Entries of a matrix that stands for several chains in `Layer.signed`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +60,32 @@ class Layer:
         return Layer(self.size, terms, tuple((chain.mapped(np.abs), np.abs(value)) for chain, value in self.biases))
 
     @cached_property
+    def signed(self) -> Layer:
+        """Entries that are at least |W|, hardly more where chains cancel; the bias is of no use.
+
+        A small matrix takes the place of several chains from one source: what its entries were added up from, times
+        2^-30, is more than they lost by rounding, since no layer is 2^20 roundings deep (`Network` sees to that).
+        """
+        terms = []
+        for source in self.sources:
+            plain = [chain for j, chain in self.terms if j == source]
+            sizes = [chain for j, chain in self.absolute.terms if j == source]
+            if len(plain) > 1 and self.size * plain[0].n_in <= _SMALL:
+                unit = np.eye(plain[0].n_in)
+                whole, size = (_total([c.forward(unit) for c in chains], 0).T for chains in (plain, sizes))
+                sizes = [Chain((Dense(np.abs(whole) + 2.0**-30 * size),), len(unit))]
+            terms += [(source, chain) for chain in sizes]
+        return Layer(self.size, tuple(terms), ())
+
+    @cached_property
     def exact(self) -> Layer:
+        """The same in rationals; `signed` are the same numbers, so that cuts are the same."""
         terms = tuple((source, chain.mapped(rational)) for source, chain in self.terms)
-        return Layer(self.size, terms, tuple((chain.mapped(rational), rational(value)) for chain, value in self.biases))
+        biases = tuple((chain.mapped(rational), rational(value)) for chain, value in self.biases)
+        found = Layer(self.size, terms, biases)
+        sizes = tuple((source, chain.mapped(rational)) for source, chain in self.signed.terms)
+        found.__dict__["signed"] = Layer(self.size, sizes, ())
+        return found
 
     def forward(self, x: Mapping[int, Array]) -> Array:
         """W x for vectors x[j] of all sources, one each; without the bias."""
@@ -98,6 +122,10 @@ class Network:
         """How many entries each source of layer k has."""
         return [self.size(source) for source in self.layers[k - 1].sources]
 
+    def __post_init__(self) -> None:
+        if self.depth >= 1 << 20:
+            raise Unreadable("the network is too large for the analysis of rounding")
+
     @cached_property
     def depth(self) -> int:
         """N of docs/proofs.md: no sum of the inequality goes through more roundings."""
@@ -118,39 +146,9 @@ class Network:
         return Network(self.n_in, tuple(layer.exact for layer in self.layers))
 
 
-def _collected(layer: Layer) -> list[tuple[int, Chain]]:
-    """Its terms; several chains from one source become one matrix if it is small and nothing is rounded.
-
-    Entries that cancel are gone then: |W| is as small as it can be.
-    """
-    found = []
-    for source in layer.sources:
-        chains = [chain for j, chain in layer.terms if j == source]
-        if len(chains) > 1 and all(chain.has_plain_entries for chain in chains):
-            matrix = _exact_sum(chains) if layer.size * chains[0].n_in <= _SMALL else None
-            if matrix is not None:
-                chains = [Chain((Dense(matrix),), matrix.shape[1])]
-        found += [(source, chain) for chain in chains]
-    return found
-
-
-def _exact_sum(chains: Sequence[Chain]) -> Array | None:
-    """The sum of their matrices, or None if an entry of it would be rounded."""
-    unit = np.eye(chains[0].n_in)
-    total: Array = chains[0].forward(unit)
-    for chain in chains[1:]:
-        part = chain.forward(unit)
-        both = total + part
-        if not (both - total == part).all() or not (both - part == total).all():
-            return None
-        total = both
-    turned: Array = total.T
-    return turned
-
-
 def pruned(n_in: int, layers: Sequence[Layer]) -> Network:
     """Without terms that are zero, and without groups that nothing reads then."""
-    kept = [tuple(term for term in _collected(layer) if not term[1].is_zero) for layer in layers]
+    kept = [tuple(term for term in layer.terms if not term[1].is_zero) for layer in layers]
     read = {source for source, _ in kept[-1]}
     for k in range(len(layers) - 1, 0, -1):
         if k in read:

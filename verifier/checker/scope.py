@@ -100,7 +100,7 @@ def image(layer: Layer, scope: Scope) -> tuple[Array, Array]:
         low, high = scope.box(j)
         middle[j] = halved(low + high)
         radius[j] = np.maximum(high - middle[j], middle[j] - low)
-    return layer.forward(middle) + layer.bias, layer.absolute.forward(radius)
+    return layer.forward(middle) + layer.bias, layer.signed.forward(radius)
 
 
 def allowance(net: Network, price: Array, summands: int = 0) -> Array:

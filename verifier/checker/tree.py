@@ -92,11 +92,7 @@ class Walk:
         low, high = interval(self.net, scope, k)
         if self.exact:
             require_confirmed_interval(self.net, scope, k, low, high)
-        layer, scope = self.net.layers[k - 1], scope.bounded(k, low, high)
-        if len(layer.terms) == len(layer.sources):
-            return scope
-        every = np.arange(layer.size)  # the interval has taken what is read twice for two values
-        return self._improved(scope, k, every, every, Witness.plain(k))
+        return scope.bounded(k, low, high)
 
     def improve(self, scope: Scope) -> list[Scope]:
         k = self._group()

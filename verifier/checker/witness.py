@@ -52,8 +52,8 @@ class SharedMask:
             plain[3][j] = np.where(none, radius, np.where(both, zero, -sign * end))
             some[j] = positive.astype(np.int64) + negative
             signed[j] = positive.astype(np.int64) - negative
-        off = layer.forward(plain[0]) + layer.absolute.forward(plain[1])
-        gap = layer.bias + layer.forward(plain[2]) + layer.absolute.forward(plain[3])
+        off = layer.forward(plain[0]) + layer.signed.forward(plain[1])
+        gap = layer.bias + layer.forward(plain[2]) + layer.signed.forward(plain[3])
         return SharedCut(self, off, gap, layer, some, signed)
 
 
@@ -70,7 +70,7 @@ class SharedCut:
 
     def transpose(self, kappa: Array) -> list[tuple[int, Array]]:
         parts = [(j, halved(part * self.some[j])) for j, part in self.layer.transpose(kappa)]
-        return parts + [(j, halved(part * self.signed[j])) for j, part in self.layer.absolute.transpose(kappa)]
+        return parts + [(j, halved(part * self.signed[j])) for j, part in self.layer.signed.transpose(kappa)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +167,6 @@ class Witness:
 
     sections: dict[int, Section]
     slope: str = "adaptive"
-
-    @classmethod
-    def plain(cls, layer: int) -> Witness:
-        """mu = 0 everywhere: intervals."""
-        return cls({k: Section(plain=True) for k in range(1, layer)})
 
     def part(self, rows: slice) -> Witness:
         """For some of the rows."""

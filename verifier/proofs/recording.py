@@ -18,6 +18,7 @@ from verifier.proofs.writer import ProofFile, ProofWriter
 from verifier.property.problem import Problem
 from verifier.search.problem import ProblemSearch
 from verifier.search.signs.space import Policy
+from verifier.search.signs.tighten import Never
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Recording:
 
     def provable(self, search: ProblemSearch) -> ProblemSearch:
         """The search with those means only whose closings can be written down."""
-        policy = replace(search.policy, prover=AsWritten(), imply=False)
+        policy = replace(search.policy, prover=AsWritten(), imply=False, tightening=Never())
         return replace(search, policy=policy, sharpening=None, inputs=replace(search.inputs, care=CARE))
 
     def written(self, header: dict[str, Any]) -> ProofFile | None:
