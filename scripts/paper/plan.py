@@ -36,6 +36,12 @@ class Preset:
     name: str
     config: str
     baseline: bool = False
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The name of a folder for its results."""
+        return "-".join([self.config.replace("/", "-"), *(override.split("=")[1] for override in self.overrides)])
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,7 @@ class Scale:
     images: int  # of each network
     ablated: int  # of these, those that the ablations look at
     candidates: int | None  # properties that are looked at to choose from; None: all
+    easiest: float  # the share of these, by the root gap, that is chosen from
     properties: int  # of each network
     seconds: float  # for each property
     width: int  # hidden units in the memory experiment
@@ -124,6 +131,7 @@ LISTED = (
     Listed("deep", "cifar_deep_kw", "properties_deep"),
 )
 ABLATED = "sgd"
+RELEASED = ("search.branching=babsr_paper",)
 
 COMPLETE = (
     Preset("BDD+", "paper/bdd_plus", baseline=True),
@@ -137,6 +145,9 @@ COMPLETE = (
     Preset("LP Planet + LP 1 cut", "paper/planet_lp+cut_lp", baseline=True),
     Preset("MIP", "paper/mip", baseline=True),
     Preset("MIP A_k", "paper/mip_cuts", baseline=True),
+    Preset("Big-M, released BaBSR", "paper/big_m", True, RELEASED),
+    Preset("Active Set 100, released BaBSR", "paper/active_set_100", False, RELEASED),
+    Preset("Big-M + Active Set 100, released BaBSR", "paper/big_m+active_set_100", False, RELEASED),
     Preset("ours, no cuts", "no_cuts"),
     Preset("ours", "auto"),
 )
@@ -146,6 +157,7 @@ FULL = Scale(
     images=20,
     ablated=5,
     candidates=None,
+    easiest=1.0,
     properties=12,
     seconds=300.0,
     width=7000,
@@ -170,9 +182,10 @@ QUICK = replace(
     FULL,
     images=2,
     ablated=1,
-    candidates=12,
+    candidates=40,
+    easiest=0.1,
     properties=2,
-    seconds=8.0,
+    seconds=12.0,
     width=1000,
     masks=2,
     iterations=Iterations(

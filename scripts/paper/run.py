@@ -97,7 +97,7 @@ def complete(work: Work, again: Sequence[str]) -> list[Errand]:
         for network in work.scale.listed:
             known = read_runs(work.results(network, preset))
             if any(problem not in known for problem in work.chosen(network, chosen)):
-                found.append(Errand(f"{network.name}, {preset.config}", tuple(work.batch(network, preset))))
+                found.append(Errand(f"{network.name}, {preset.folder}", tuple(work.batch(network, preset))))
     return found
 
 

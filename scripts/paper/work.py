@@ -80,7 +80,8 @@ class Work:
         """The properties that are decided, from the smallest root gap to the largest."""
         gaps = {line.problem: min(line.lower) for line in roots if line.network == network.name}
         known = [problem for problem in self.problems(network.name) if problem in gaps]
-        return quantiles(sorted(known, key=lambda problem: -gaps[problem]), self.scale.properties)
+        easiest = max(self.scale.properties, round(self.scale.easiest * len(known)))
+        return quantiles(sorted(known, key=lambda problem: -gaps[problem])[:easiest], self.scale.properties)
 
     def list_instances(self, network: Listed, roots: Ledger[Root]) -> Path:
         """Writes the list of the properties that are decided; its path."""
@@ -122,11 +123,13 @@ class Work:
 
     def results(self, network: Listed, preset: Preset) -> Path:
         """The folder of a batch."""
-        return self.out / "complete" / network.name / preset.config.replace("/", "-")
+        return self.out / "complete" / network.name / preset.folder
 
     def batch(self, network: Listed, preset: Preset) -> list[str]:
         """The command that decides the properties of a network under a preset; it skips what is done."""
-        overrides = [*COMMON, *(network.overrides if preset.config.startswith("paper/") else ())]
+        overrides = [*COMMON, *preset.overrides]
+        if preset.config.startswith("paper/"):
+            overrides += network.overrides
         limits = ["--timeout", f"{self.scale.seconds:g}", "--threads", "1", "--jobs", "1"]
         instances = str(self.out / "properties" / f"{network.name}.csv")
         words = [sys.executable, "-m", "verifier", "batch", instances, "--out", str(self.results(network, preset))]

@@ -89,6 +89,9 @@ def part(clauses: Sequence[int]) -> bytes:
     return varint(8) + members(clauses)
 
 
+KEEP, RECALL = varint(9), varint(10)
+
+
 def witness(sections: Sequence[bytes], rows: int = 1) -> bytes:
     return varint(rows) + varint(len(sections)) + b"".join(sections)
 

@@ -18,7 +18,9 @@ import onnx
 import pytest
 from checker.building import (
     ALL,
+    KEEP,
     NOTHING,
+    RECALL,
     bits,
     close,
     cut,
@@ -154,6 +156,20 @@ def test_clauses_part(sums: Instance) -> None:
     assert sums.judge(two).verdict == ACCEPTED
 
 
+def test_earlier_bounds_are_recalled_with_the_signs_since(corner: Instance) -> None:
+    """Signs hold, and a smaller box is forgotten."""
+    begin = members([0]) + default() + KEEP
+    assert corner.judge(begin + split(1, 0) + RECALL + tree() + RECALL + blocked(), exact=True).verdict == ACCEPTED
+    for recall, verdict in ((b"", ACCEPTED), (RECALL, REJECTED)):
+        smaller = cut(0, -0.75) + cut(1, 0.5) + default() + recall + blocked() + tree() + tree()
+        assert corner.judge(begin + smaller).verdict == verdict
+
+
+def test_what_is_closed_stays_closed_where_bounds_are_recalled(sums: Instance) -> None:
+    assert sums.judge(BOTH + KEEP + close(0) + RECALL + close(1, LAMBDA)).verdict == ACCEPTED
+    assert sums.judge(BOTH + KEEP + close(0) + RECALL + close(0)).verdict == REJECTED
+
+
 TAMPERED: dict[str, tuple[Callable[[], bytes], str]] = {
     "a clause left open": (lambda: BOTH + close(0), "too early"),
     "a leaf twice": (lambda: BOTH + close(0) + close(1, LAMBDA) + close(1, LAMBDA), "there is no set|too early|clause"),
@@ -169,6 +185,8 @@ TAMPERED: dict[str, tuple[Callable[[], bytes], str]] = {
     "no bounds": (lambda: members([0, 1]) + close(0) + close(1, LAMBDA), "not closed"),
     "an unknown node": (lambda: BOTH + varint(99), "no node"),
     "a part with nothing": (lambda: BOTH + part([]), "part"),
+    "a recall of nothing": (lambda: BOTH + RECALL, "kept"),
+    "a recall of a recall": (lambda: BOTH + KEEP + KEEP + RECALL + RECALL, "kept"),
     "a group that is not there": (lambda: BOTH + split(2, 0), "no group"),
     "group zero": (lambda: BOTH + split(0, 0), "no group"),
     "a neuron that is not there": (lambda: BOTH + split(1, 5), "no neuron"),

@@ -140,7 +140,8 @@ def test_children_stand_in_the_order_of_their_signs() -> None:
     ledger = split_once()
     ledger.keep([Said(2, [b"two"], last=True)])
     assert ledger.subtrees([0], [0]) == [([0], 0)]
-    assert b"".join(p for pieces in ledger.written(0, [], 1) for p in pieces if isinstance(p, bytes)) == b"\1\1\4onetwo"
+    written = [p for pieces in ledger.by_signs(0, 0, 1) for p in pieces if isinstance(p, bytes)]
+    assert b"".join(written) == b"\1\1\4onetwo"
 
 
 def test_an_open_domain_is_a_hole() -> None:
@@ -160,5 +161,5 @@ def test_boxes_are_cut_as_they_were_halved() -> None:
     ends = {1: ((0, 0, -1, 0.5),), 2: ((0, 0, 1, 0.5), (0, 1, -1, 0.25)), 3: ((0, 0, 1, 0.5), (0, 1, 1, 0.25))}
     ledger.keep([Born(0, -1, 0, (), True), *(Born(k, 0, 0, places, True) for k, places in ends.items())])
     ledger.keep([Said(k, [b"%d" % k], last=True) for k in ends])
-    written = [p for pieces in ledger.written(0, [], 1) for p in pieces if isinstance(p, bytes)]
+    written = [p for pieces in ledger.by_boxes(0, [], 1) for p in pieces if isinstance(p, bytes)]
     assert [p[0] for p in written] == [2, ord("1"), 2, ord("2"), ord("3")]

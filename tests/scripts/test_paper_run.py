@@ -31,6 +31,7 @@ MINI = Scale(
     images=1,
     ablated=1,
     candidates=None,
+    easiest=1.0,
     properties=2,
     seconds=20.0,
     width=20,
@@ -50,7 +51,7 @@ MINI = Scale(
     ),
     pictured=PICTURED[:1],
     listed=LISTED[:1],
-    presets=tuple(preset for preset in COMPLETE if preset.config in ("paper/big_m", "auto")),
+    presets=tuple(preset for preset in COMPLETE if preset.folder in ("paper-big_m", "auto")),
 )
 
 
@@ -257,6 +258,8 @@ def test_problems_are_spread_over_the_root_gaps(miniature: Work) -> None:
     for problem, lower in (("0", -3.0), ("1", -1.0), ("2", -2.0)):
         roots.add(Root("base", problem, (lower,)))
     assert miniature.chosen(LISTED[0], roots) == ["1", "0"]
+    easy = replace(miniature, scale=replace(MINI, easiest=0.5))
+    assert easy.chosen(LISTED[0], roots) == ["1", "2"]
     assert quantiles("abcdefgh", 4) == ["b", "d", "f", "h"]
     assert quantiles("abc", 12) == ["a", "b", "c"]
 
@@ -267,6 +270,10 @@ def test_without_data_there_is_a_sentence(folder: str, capsys: pytest.CaptureFix
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1
     assert "the paper's data" in said
+
+
+def test_every_row_of_complete_verification_has_a_folder_of_its_own() -> None:
+    assert len({preset.folder for preset in COMPLETE}) == len(COMPLETE)
 
 
 @pytest.mark.parametrize("scale", [FULL, QUICK, MINI])

@@ -53,7 +53,7 @@ from verifier.search.journal import Journal, Superseded
 from verifier.search.ladder import Ladder
 from verifier.search.loop import BranchAndBound, Limits
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.sharpen import SOON, Sharpener, Sharpening
+from verifier.search.sharpen import SOON, Blunt, Sharpener, Sharpening
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignDomains, SignSpace
 from verifier.search.signs.tighten import AfterSplit
@@ -100,7 +100,8 @@ def problem() -> Problem:
 
 
 def sharpener(problem: Problem, options: Sharpening, cores: int = 1, until: Until | None = None) -> Sharpener:
-    return Sharpener(options, problem.network, regions_of(problem), until or Until(), cores)
+    blunt = Blunt(problem.network, dict(enumerate(regions_of(problem))))
+    return Sharpener(options, blunt, until or Until(), cores)
 
 
 def moments(made: Sharpener, hours: Hours, left: Callable[[float], float]) -> list[float]:

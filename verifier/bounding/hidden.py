@@ -17,7 +17,17 @@ from typing import Protocol, TypeVar, runtime_checkable
 import torch
 
 from verifier.bounding import HIDDEN
-from verifier.bounding.core.base import MEMORY, Bounder, Objective, Region, Until, together, unit_objectives, widest
+from verifier.bounding.core.base import (
+    MEMORY,
+    Bound,
+    Bounder,
+    Objective,
+    Region,
+    Until,
+    together,
+    unit_objectives,
+    widest,
+)
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.relaxation.interval import interval_image
 from verifier.bounding.solvers.crown import Linear, Slope
@@ -31,6 +41,9 @@ PASSING = 2**32
 """Bytes that the bounds of a group's passing neurons may move: some 5000 of them in a layer of 8192 neurons."""
 
 Ends = tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]
+
+Told = Callable[[Objective, Bound], None]
+"""Hears rows and their bounds."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -163,13 +176,15 @@ class Sharpened(GroupBounds):
 
     Bounds wrap bounds, so several bounders can follow each other, the dearer ones with less left to do.
 
-    requires:   a bounder that is `rigorous`; an iterative one is faster inside of `Certified`
+    requires:   a bounder that is `rigorous`; an iterative one is faster inside of `Certified`.  If somebody is `told`
+                what is found, no workers but the process itself
     guarantees: never looser than `base`, given the same bounds of earlier groups; rigorous in float64.  When the
                 deadline passes, what `base` found stays
     """
 
     base: GroupBounds
     bounder: Bounder
+    told: Told | None = None
 
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         ends = self.base.group(net, region, k, until, workers)
@@ -178,7 +193,10 @@ class Sharpened(GroupBounds):
         alone = until.alone()
 
         def bounds(rows: Objective) -> Float[Tensor, "D S"]:
-            return self.bounder.bound(net, region, rows, alone).lower
+            found = self.bounder.bound(net, region, rows, alone)
+            if self.told is not None:
+                self.told(rows, found)
+            return found.lower
 
         each = 96 * widest(net, k) * ends[0].element_size() * region.count
         return self._narrowed(ends, _ambiguous(ends), Probe(k, bounds, each), until, workers)

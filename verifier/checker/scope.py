@@ -23,6 +23,7 @@ class Scope:
     """Bounds of the input and, group by group (`lower[k - 1]` for group k), of the pre-activations.
 
     `sizes[k - 1]` is at least |W| X + |b| of layer k, X the largest |x| of what it reads.  Arrays are never written to.
+    `before` is what an earlier node knew (`keep`), with the signs since then: every point of this scope lies in it.
     """
 
     low: Array
@@ -31,6 +32,7 @@ class Scope:
     upper: tuple[Array, ...]
     sizes: tuple[Array, ...]
     open: frozenset[int]
+    before: Scope | None = None
 
     @classmethod
     def start(cls, net: Network, low: Array, high: Array, clauses: frozenset[int]) -> Scope:
@@ -60,10 +62,12 @@ class Scope:
         return replace(self, lower=tuple(lows), upper=tuple(highs))
 
     def at_least_zero(self, k: int, i: int) -> Scope:
-        return self._one(k, i, max(self.lower[k - 1][i], 0.0), self.upper[k - 1][i])
+        before = None if self.before is None else self.before.at_least_zero(k, i)
+        return replace(self._one(k, i, max(self.lower[k - 1][i], 0.0), self.upper[k - 1][i]), before=before)
 
     def at_most_zero(self, k: int, i: int) -> Scope:
-        return self._one(k, i, self.lower[k - 1][i], min(self.upper[k - 1][i], 0.0))
+        before = None if self.before is None else self.before.at_most_zero(k, i)
+        return replace(self._one(k, i, self.lower[k - 1][i], min(self.upper[k - 1][i], 0.0)), before=before)
 
     def _one(self, k: int, i: int, low: float, high: float) -> Scope:
         lows, highs = list(self.lower), list(self.upper)

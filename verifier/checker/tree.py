@@ -160,6 +160,14 @@ class Walk:
             raise Rejected("one of two parts has no clause")
         return [replace(scope, open=first), replace(scope, open=scope.open - first)]
 
+    def keep(self, scope: Scope) -> list[Scope]:
+        return [replace(scope, before=replace(scope, before=None))]
+
+    def recall(self, scope: Scope) -> list[Scope]:
+        if scope.before is None:
+            raise Rejected("no earlier bounds were kept")
+        return [replace(scope.before, open=scope.open)]
+
     # -- what they share -----------------------------------------------------------------------------------------------
 
     def _group(self) -> int:
@@ -237,4 +245,6 @@ _NODES: dict[int, Callable[[Walk, Scope], list[Scope]]] = {
     6: Walk.empty,
     7: Walk.close,
     8: Walk.part,
+    9: Walk.keep,
+    10: Walk.recall,
 }

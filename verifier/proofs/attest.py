@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
+from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.solvers.solver import Proof, Task
-from verifier.proofs.witness import PRECISIONS, Precision, Witness, rounded, witness_of
+from verifier.network.network import Network
+from verifier.proofs.witness import BYTE, PRECISIONS, Precision, Witness, rounded, witness_of
 from verifier.search.signs.proving import Proved, Prover
 from verifier.search.signs.root import Batch
 from verifier.shapes import Float, Tensor
@@ -59,3 +61,21 @@ class AsWritten(Prover):
             if bool(done.all()):
                 return
             rows, batch, found = rows[~done], batch.select(~done), found.select(~done)
+
+
+@dataclass(frozen=True)
+class BoundsAsWritten(Bounder):
+    """The bounds that another bounder's variables give once they are rounded: better ones could not be checked.
+
+    requires:   a bounder whose bounds carry a state that is a witness (`CONVERSIONS`); networks in float64
+    guarantees: rigorous bounds, each with the `Attested` witness that gives it
+    """
+
+    inner: Bounder
+
+    def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
+        found = self.inner.bound(net, region, objective, until)
+        assert isinstance(found.state, Proof), f"{type(self.inner).__name__} gives no proof"
+        task = Task(Sweep.prepare(net, region, objective.layer), objective)
+        witness = rounded(witness_of(found.state, task), task.sweep, BYTE)
+        return Bound(cautious(witness, task), found.x0, Attested(witness, task.sweep, BYTE), found.iterations)

@@ -46,6 +46,10 @@ class Encoder:
         return [_array(part.slope * kinks.ambiguous) for part, kinks in parts]
 
     @cached_property
+    def _ambiguous(self) -> list[Bools]:
+        return [kinks.ambiguous.cpu().numpy() for kinks in self.sweep.kinks]
+
+    @cached_property
     def _deltas(self) -> list[Doubles | None]:
         return [None if part.delta is None else _array(part.delta) for part in self.witness.groups]
 
@@ -63,7 +67,7 @@ class Encoder:
         """What is said about group k; None if that is nothing."""
         flags, out = 0, Pieces()
         slopes, deltas = _at(self._slopes[k - 1], place), self._deltas[k - 1]
-        if slopes.any():
+        if _at(self._ambiguous[k - 1], place).any():  # slopes that are zero must be said, too
             flags |= SLOPES
             _shares(out.members(self._kinks[k - 1], keep=True), slopes, precision)
         if deltas is not None and _at(deltas, place).any():

@@ -56,7 +56,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Sharper:
-    """A better bound of a hidden neuron, on a whole box of the property."""
+    """Better bounds of hidden neurons of one group, on a whole box of the property."""
 
     box: int
     group: int
@@ -87,7 +87,7 @@ class Ledger:
         weakref.finalize(self, self._file.close)
         self._domains: dict[int, Domain] = {}
         self._wholes: list[Born] = []
-        self._sharper: dict[int, list[tuple[int, int]]] = {}
+        self._sharper: dict[int, list[tuple[int, int]]] = {}  # group and place in the file, by box
         self.leaves = 0
 
     def keep(self, notes: Iterable[Note]) -> None:
@@ -154,17 +154,37 @@ class Ledger:
         return found
 
     def sharper(self, box: int) -> Iterator[Written]:
-        """The better bounds of hidden neurons of a box, lowest groups first."""
-        for _, place in sorted(self._sharper.get(box, [])):
+        """The better bounds of hidden neurons of a box, lowest groups first; what was known before them is kept."""
+        found = sorted(self._sharper.get(box, []))
+        if found:
+            yield Pieces().numbers(Node.KEEP).done()
+        for _, place in found:
             yield self._get(place)
+
+    def _moved(self, box: int) -> int:
+        """The place in the file from which on domains of a box were closed with its better bounds."""
+        return min((place for _, place in self._sharper.get(box, [])), default=0)
 
     # ------------------------------------------------------------ trees in prefix order
 
-    def written(self, number: int, finish: Sequence[Piece], clauses: int) -> Iterator[Written]:
-        """The nodes of a domain and of all below it; `finish` begins a search by signs in a box of another search.
+    def by_signs(self, box: int, number: int, clauses: int) -> Iterator[Written]:
+        """The nodes of a domain and of all below it, on a whole box whose hidden neurons may have got better bounds.
 
-        requires: it is complete; `clauses` is how many the property has
+        What was closed before that was closed by looser bounds, and is judged by these: multipliers depend on bounds,
+        so that sharper ones need not give a better value.
         """
+        yield from self._below(number, [], clauses, self._moved(box))
+
+    def by_boxes(self, number: int, finish: Sequence[Piece], clauses: int) -> Iterator[Written]:
+        """The same of a box that was cut; `finish` begins a search by signs in it."""
+        yield from self._below(number, finish, clauses, 0)
+
+    def is_cut(self, number: int) -> bool:
+        """Whether a domain is a box, rather than signs."""
+        return self._domains[number].boxes
+
+    def _below(self, number: int, finish: Sequence[Piece], clauses: int, moved: int) -> Iterator[Written]:
+        """requires: the domain is complete; `clauses` is how many the property has"""
         waiting: list[int | Written] = [number]
         while waiting:
             now = waiting.pop()
@@ -173,6 +193,8 @@ class Ledger:
                 continue
             domain = self._domains[now]
             for place in domain.nodes:
+                if place < moved:
+                    yield Pieces().numbers(Node.RECALL).done()
                 yield self._get(place)
             if domain.closed:
                 self.leaves += 1

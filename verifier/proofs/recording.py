@@ -9,7 +9,7 @@ from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.solvers.crown import Slope
 from verifier.errors import InputError
-from verifier.proofs.attest import AsWritten
+from verifier.proofs.attest import AsWritten, BoundsAsWritten
 from verifier.proofs.boxes import CARE
 from verifier.proofs.ledger import Incomplete
 from verifier.proofs.witness import CONVERSIONS
@@ -52,7 +52,10 @@ class Recording:
     def provable(self, search: ProblemSearch) -> ProblemSearch:
         """The search with those means only whose closings can be written down."""
         policy = replace(search.policy, prover=AsWritten(), imply=False, tightening=Never())
-        return replace(search, policy=policy, sharpening=None, inputs=replace(search.inputs, care=CARE))
+        sharpening = search.sharpening
+        if sharpening is not None:
+            sharpening = replace(sharpening, bounder=BoundsAsWritten(sharpening.bounder))
+        return replace(search, policy=policy, sharpening=sharpening, inputs=replace(search.inputs, care=CARE))
 
     def written(self, header: dict[str, Any]) -> ProofFile | str:
         """Writes the file; where that does not succeed, a sentence that says why."""

@@ -28,6 +28,8 @@ class Node(IntEnum):
     EMPTY = 6
     CLOSE = 7
     PART = 8
+    KEEP = 9
+    RECALL = 10
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from verifier.output import unseen
 from verifier.proofs.attest import Attested
 from verifier.proofs.boxes import BoxScribe
 from verifier.proofs.encode import Encoder, has_sum
-from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Written, parted
+from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Sharper, Written, parted
 from verifier.proofs.stream import Node, Piece, Pieces, Table, chosen
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import BoxBounds
@@ -37,6 +37,7 @@ from verifier.search.journal import (
     Closed,
     Event,
     Finishing,
+    Improved,
     Listener,
     Settled,
     Split,
@@ -97,6 +98,8 @@ class ProofWriter(Listener):
                 return list(self._clipped(number.tolist(), evidence()))
             case Superseded(number=number) if len(number):
                 return [Dropped(tuple(number.tolist()))]
+            case Improved():
+                return list(_improved(event))
             case Settled(evidence=evidence):
                 self.settled(evidence())
         return None
@@ -176,18 +179,38 @@ class ProofWriter(Listener):
         left = [clause for clause in clauses if clause not in self._settled]
         if not left:
             return
-        yield from self._ledger.sharper(box)
-        for item in parted(self._ledger.subtrees(left, clauses), len(self._problem.rows)):
-            if isinstance(item, int):
-                yield from self._ledger.written(item, default, len(self._problem.rows))
-            else:
+        count, subtrees = len(self._problem.rows), self._ledger.subtrees(left, clauses)
+        by_signs = not self._ledger.is_cut(subtrees[0][1])
+        if by_signs:
+            yield from self._ledger.sharper(box)
+        for item in parted(subtrees, count):
+            if not isinstance(item, int):
                 yield item
+            elif by_signs:
+                yield from self._ledger.by_signs(box, item, count)
+            else:
+                yield from self._ledger.by_boxes(item, default, count)
 
 
 def _born(event: Split, boxes: bool, finishes: int) -> Iterator[Born]:
     columns = event.number.tolist(), event.parent.tolist(), event.clause.tolist(), event.places()
     for number, parent, clause, places in zip(*columns, strict=True):
         yield Born(number, parent, clause, tuple(map(tuple, places)), boxes, finishes)
+
+
+def _improved(event: Improved) -> Iterator[Note]:
+    """Those bounds of hidden neurons that are better than what is known: a node for each."""
+    k, proof = event.rows.layer, event.found.state
+    assert isinstance(proof, Attested)
+    encoder = Encoder(proof.witness, proof.sweep)
+    rows, neurons = event.rows.coefficients[0].max(dim=1).values > 0, event.rows.coefficients[0].abs().argmax(dim=1)
+    known = torch.where(rows, event.known.l_hat[k - 1][0, neurons], -event.known.u_hat[k - 1][0, neurons])
+    better = event.found.lower[0] > known
+    for s in torch.nonzero(better).flatten().tolist():
+        one = chosen(event.rows.coefficients.shape[-1], [int(neurons[s])])
+        sides = (one, np.zeros_like(one)) if bool(rows[s]) else (np.zeros_like(one), one)
+        out = Pieces().numbers(Node.IMPROVE, k).members(sides[0]).members(sides[1])
+        yield Sharper(event.box, k, out.add(encoder.encoded((0, s), proof.precision)).done())
 
 
 def _bounds(net: Network, kinds: int) -> Written:

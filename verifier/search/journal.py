@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from verifier.bounding.core.base import Bound, Objective, Region
 from verifier.processes import Tickets
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts
@@ -134,6 +135,19 @@ class Stepped(Event):
     number: Int[Tensor, " D"]
     iterations: int
     seconds: float  # inside of bounding calls and linear programs
+
+
+@dataclass(frozen=True, eq=False)
+class Improved(Event):
+    """Hidden neurons of a whole box of the property were bounded again: the rows are +e_i and -e_i at one group.
+
+    `known` holds the bounds so far; whatever is better from now on is `found`.
+    """
+
+    box: int
+    known: Region
+    rows: Objective
+    found: Bound
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from verifier.search.loop import BranchAndBound, Limits, Report, Search, run
 from verifier.search.offers import Offers
 from verifier.search.parallel import Cores, SharedSearch
 from verifier.search.race import Race
-from verifier.search.sharpen import SharpenedSearch, Sharpener, Sharpening
+from verifier.search.sharpen import Blunt, SharpenedSearch, Sharpener, Sharpening
 from verifier.search.signs.root import Root
 from verifier.search.signs.space import Policy, SignSpace
 from verifier.search.space import Space
@@ -185,7 +185,9 @@ class _Task:
         def sharper(regions: list[Region]) -> Search:
             return self._shared(self._signs(boxes, regions, policy, journal), limits, first)
 
-        sharpener = Sharpener(sharpening, self.problem.network, regions, self.until, options.cores)
+        known = {box: region for (box, _), region in zip(boxes, regions, strict=True)}
+        blunt = Blunt(self.problem.network, known, journal)
+        sharpener = Sharpener(sharpening, blunt, self.until, options.cores)
         return SharpenedSearch(first, sharpener, sharper)
 
     def boxes(self, boxes: list[Members]) -> Search:

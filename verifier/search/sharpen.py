@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
-from verifier.bounding.core.base import Bounder, Region, Until
+from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.hidden import Known, Sharpened
 from verifier.network.network import Network
 from verifier.processes import Forked
 from verifier.search.domains import Progress
+from verifier.search.journal import Improved, Journal, Note
 from verifier.search.loop import Search
 
 SOON = 0.5
@@ -33,17 +35,35 @@ class Sharpening:
     little: float = 0.1
 
 
+@dataclass(frozen=True, eq=False)
+class Blunt:
+    """What is to be sharpened: boxes of a property, by their numbers, with the bounds that a search begins with."""
+
+    net: Network
+    known: dict[int, Region]
+    journal: Journal = field(default_factory=Journal)
+
+    def sharp(self, bounder: Bounder, until: Until) -> list[Region]:
+        """The boxes with bounds that are nowhere looser; the journal hears of all of them."""
+        return [
+            Sharpened(Known(region), bounder, partial(self._tell, box)).region(
+                self.net, region.lower, region.upper, until
+            )
+            for box, region in self.known.items()
+        ]
+
+    def _tell(self, box: int, rows: Objective, found: Bound) -> None:
+        self.journal.hear(Improved(box, self.known[box], rows, found))
+
+
 class Sharpener:
     """Decides when bounds are to be sharpened in one search, and does it, at most once."""
 
-    def __init__(
-        self, options: Sharpening, net: Network, known: Sequence[Region], until: Until, cores: int = 1
-    ) -> None:
-        """`known` are the boxes with the bounds that the search begins with."""
-        self._options, self._net, self._known, self._until, self._cores = options, net, known, until, cores
+    def __init__(self, options: Sharpening, blunt: Blunt, until: Until, cores: int = 1) -> None:
+        self._options, self._blunt, self._until, self._cores = options, blunt, until, cores
         self._began: float | None = None
         self._patience, self._asked = options.after, False
-        self._beside: Forked[list[Region]] | None = None
+        self._beside: Forked[tuple[list[Region], list[Note]]] | None = None
 
     def close(self) -> None:
         """Nobody needs the bounds any more."""
@@ -58,7 +78,7 @@ class Sharpener:
         if self._cores == 1:
             return self._patient(elapsed, progress)
         if self._beside is None and elapsed >= min(SOON, self._options.after):
-            self._beside = Forked(lambda send: self._sharp(2 * self._options.share))
+            self._beside = Forked(lambda send: self._abroad(2 * self._options.share))
         return self._beside is not None and self._beside.now() is not None
 
     def _patient(self, elapsed: float, progress: Progress) -> bool:
@@ -69,15 +89,20 @@ class Sharpener:
 
     def regions(self) -> list[Region]:
         """The boxes with bounds that are nowhere looser.  Require: `ready`."""
-        return self._sharp(self._options.share) if self._beside is None else self._beside.wait()
+        if self._beside is None:
+            return self._sharp(self._options.share)
+        found, notes = self._beside.wait()
+        self._blunt.journal.receive(notes)
+        return found
+
+    def _abroad(self, share: float) -> tuple[list[Region], list[Note]]:
+        """What a fork does: its notes are worth something only to a search that goes on with its bounds."""
+        self._blunt.journal.go_abroad()
+        return self._sharp(share), self._blunt.journal.sent()
 
     def _sharp(self, share: float) -> list[Region]:
         allowed = min(self._options.most, share * self._until.clock.remaining())
-        until = Until(self._until.clock.within(allowed))
-        return [
-            Sharpened(Known(region), self._options.bounder).region(self._net, region.lower, region.upper, until)
-            for region in self._known
-        ]
+        return self._blunt.sharp(self._options.bounder, Until(self._until.clock.within(allowed)))
 
 
 class SharpenedSearch(Search):
