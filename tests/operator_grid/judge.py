@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from operator_grid.case import DOUBLE, FLOAT, Array, Case, quiet_session
 
 from verifier.errors import InputError
 from verifier.network.models.onnx import OnnxModel
-from verifier.network.network import Network
 
 TOLERANCE = {DOUBLE: 2.0**-45, FLOAT: 2.0**-20}
 """For rounded cases, relative to 1 + |output|, by the precision of the run that they are compared with."""
@@ -41,19 +41,40 @@ class Outcome:
         return f"{how}  # {last}, opset {self.case.opset}: {self.end.value}: {self.detail}"
 
 
-def judged(case: Case) -> Outcome:
+class Refused(Exception):
+    """A reader does not take a file, and says why."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a reader makes of a file: outputs [B, m] at points [B, n], and the shape of an output if it is known."""
+
+    forward: Callable[[Array], Array]
+    shape: tuple[int, ...] | None = None
+
+
+def lowered(data: bytes) -> Answer:
+    """The reader of the search."""
+    try:
+        network = OnnxModel(Path("case.onnx"), data, "").network()
+    except InputError as error:
+        raise Refused(error.message.split(" (supported: ")[0]) from error
+    return Answer(lambda points: np.asarray(network.forward(torch.from_numpy(points))), network.output.shape)
+
+
+def judged(case: Case, read: Callable[[bytes], Answer] = lowered) -> Outcome:
     model = case.model()
     try:
         expected = _run(model, case)
     except Exception as error:  # onnxruntime's exceptions have no common base of their own
         return Outcome(case, End.NO_MODEL, _short(error))
     try:
-        network = OnnxModel(Path("case.onnx"), model.SerializeToString(), "").network()
-    except InputError as error:
-        return Outcome(case, End.REFUSED, error.message.split(" (supported: ")[0])
+        answer = read(model.SerializeToString())
+    except Refused as error:
+        return Outcome(case, End.REFUSED, str(error))
     except Exception as error:  # whatever else it raises is what this is looking for
         return Outcome(case, End.CRASHED, f"{_short(error)} at {traceback.extract_tb(error.__traceback__)[-1]}")
-    return _compared(case, network, expected)
+    return _compared(case, answer, expected)
 
 
 def _run(model: onnx.ModelProto, case: Case, points: Array | None = None) -> Array:
@@ -64,16 +85,18 @@ def _run(model: onnx.ModelProto, case: Case, points: Array | None = None) -> Arr
     return np.stack([session.run(None, {source.name: point.reshape(case.shape)})[0] for point in where])
 
 
-def _compared(case: Case, network: Network, expected: Array) -> Outcome:
-    if network.output.shape != expected.shape[1:]:
-        return Outcome(case, End.WRONG, f"shape {network.output.shape} instead of {expected.shape[1:]}")
+def _compared(case: Case, answer: Answer, expected: Array) -> Outcome:
+    if answer.shape not in (None, expected.shape[1:]):
+        return Outcome(case, End.WRONG, f"shape {answer.shape} instead of {expected.shape[1:]}")
     points = case.points.astype(np.float64)
-    found = network.forward(torch.from_numpy(points)).numpy()
+    found = answer.forward(points)
     allowed = 0.0
     if case.rounded:
         expected, precision = _precise(case, expected)
         allowed = TOLERANCE[precision]
     wanted = expected.reshape(len(points), -1).astype(np.float64)
+    if found.shape != wanted.shape:
+        return Outcome(case, End.WRONG, f"{found.shape[1]} outputs instead of {wanted.shape[1]}")
     with np.errstate(invalid="ignore"):  # what is not finite counts as far
         far = ~(np.abs(found - wanted) <= allowed * (1.0 + np.abs(wanted)))
     if not far.any():

@@ -35,13 +35,15 @@ class Expression:
         return np.arange(self.size).reshape(self.shape)
 
     def reshaped(self, shape: tuple[int, ...]) -> Expression:
-        if math.prod(shape) != self.size:
+        if math.prod(shape) != self.size or min(shape, default=0) < 0:
             raise Unreadable(f"{self.size} entries do not fill the shape {shape}")
         return replace(self, shape=shape)
 
     def applied(self, outer: Map, shape: tuple[int, ...], keeps_sign: bool = False) -> Expression:
         if max(outer.n_in, outer.n_out) > _LARGEST or outer.n_in != self.size or outer.n_out != math.prod(shape):
             raise Unreadable(f"a map from {outer.n_in} to {outer.n_out} entries does not fit")
+        if not np.isfinite(outer.entries).all():
+            raise Unreadable("the network has a weight that is not finite")
         terms = tuple((source, chain.then(outer)) for source, chain in self.terms)
         biases = tuple((chain.then(outer), value) for chain, value in self.biases)
         return Expression(shape, terms, biases, keeps_sign and self.nonnegative)
@@ -88,6 +90,8 @@ class Expression:
 
 
 def constant(values: Array) -> Expression:
+    if np.asarray(values).dtype.kind != "f":
+        raise Unreadable("a number that is no float is added to floats")
     flat = np.asarray(values, np.float64).reshape(-1)
     if not np.isfinite(flat).all():
         raise Unreadable("the network has a constant that is not finite")

@@ -28,8 +28,8 @@ def read_network(data: bytes) -> tuple[Network, tuple[int, ...]]:
         model = onnx.load_model_from_string(data)
     except Exception as error:  # protobuf's own errors have no common base
         raise Unreadable(f"the network is no ONNX file: {error}") from error
-    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
-    if not 7 <= opset <= 24 or model.functions:
+    opset, *others = {entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")} or {0}
+    if not 7 <= opset <= 24 or others or model.functions:
         raise Unreadable(f"networks of operator set {opset}, or with functions of their own, are not read")
     values: dict[str, Any] = {tensor.name: operators.array_of(tensor) for tensor in model.graph.initializer}
     if len(values) != len(model.graph.initializer):
@@ -41,7 +41,7 @@ def read_network(data: bytes) -> tuple[Network, tuple[int, ...]]:
     values[inputs[0].name] = variable(0, shape)
     graph = Graph(inputs[0].type.tensor_type.elem_type == onnx.TensorProto.DOUBLE)
     for node in _live(model.graph):
-        _run(graph, node, values)
+        _run(graph, node, values, opset)
     result = values.get(model.graph.output[0].name)
     if not isinstance(result, Expression):
         raise Unreadable("the output does not depend on the input")
@@ -56,7 +56,7 @@ def _input_shape(value: Any) -> tuple[int, ...]:
     sizes = [int(axis.dim_value) if axis.HasField("dim_value") else 0 for axis in kind.shape.dim]
     if sizes and sizes[0] <= 0:
         sizes[0] = 1
-    if min(sizes, default=1) < 1 or math.prod(sizes) > 1 << 24:
+    if min(sizes, default=1) < 1 or math.prod(sizes) > 1 << 24 or not kind.HasField("shape"):
         raise Unreadable(f"the input has the shape {sizes}")
     return tuple(sizes)
 
@@ -72,13 +72,13 @@ def _live(graph: Any) -> list[Any]:
     return kept[::-1]
 
 
-def _run(graph: Graph, node: Any, values: dict[str, Any]) -> None:
+def _run(graph: Graph, node: Any, values: dict[str, Any], opset: int) -> None:
     """Sets the outputs of a node."""
     if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
         raise Unreadable(f"the operator '{node.op_type}' of node '{node.name}' is not known")
     if any(name and name not in values for name in node.input) or values.keys() & set(node.output):
         raise Unreadable(f"node '{node.name}' reads or writes a value at the wrong time")
-    attributes = {entry.name: _attribute(entry) for entry in node.attribute}
+    attributes = _attributes(node, opset)
     graph.outputs = len(node.output)
     try:
         found = OPERATORS[node.op_type](graph, [values[name] if name else None for name in node.input], attributes)
@@ -88,6 +88,16 @@ def _run(graph: Graph, node: Any, values: dict[str, Any]) -> None:
         raise Unreadable(f"node '{node.name}' ({node.op_type}) is malformed: {error!r}") from error
     for name, value in zip(node.output, found if isinstance(found, list) else [found], strict=False):
         values[name] = value
+
+
+def _attributes(node: Any, opset: int) -> dict[str, Any]:
+    """By name.  An attribute or a number of inputs that the operator does not have in this operator set is refused."""
+    schema: Any = onnx.defs.get_schema(node.op_type, opset)
+    known = {name: entry.type.value for name, entry in schema.attributes.items()}
+    found = {entry.name: _attribute(entry) for entry in node.attribute if entry.type == known.get(entry.name)}
+    if len(found) != len(node.attribute) or not schema.min_input <= len(node.input) <= schema.max_input:
+        raise Unreadable(f"node '{node.name}' ({node.op_type}) has an attribute or an input that is not known")
+    return found
 
 
 def _attribute(entry: Any) -> Any:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,11 +92,20 @@ class Select:
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Entry by entry times `factor` / `divisor`, where each factor is off by so many `roundings` of the true one."""
+    """Entry by entry times `factor` / `divisor`, where each factor is off by so many `roundings` of the true one.
+
+    The quotient comes first: a product that underflows would be magnified by a small divisor.
+    """
 
     factor: Array
     divisor: Array
     roundings: int = 0
+
+    @cached_property
+    def ratio(self) -> Array:
+        with np.errstate(all="ignore"):
+            found: Array = self.factor / self.divisor
+        return found
 
     @property
     def n_in(self) -> int:
@@ -112,7 +122,7 @@ class Scale:
         return self.factor
 
     def forward(self, x: Array) -> Array:
-        found: Array = x * self.factor / self.divisor
+        found: Array = x * self.ratio
         return found
 
     transpose = forward

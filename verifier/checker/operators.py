@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from .expression import Expression, constant, joined
 from .maps import Array, Dense, rational
-from .rules import Graph, Value, along, expression, fixed, integers, moved, operator, shaped
+from .rules import Graph, Value, along, expression, fixed, integers, moved, operator, place_of, places_of, shaped
 from .stream import Unreadable
 
 _FAR = 2.0**20
@@ -28,6 +28,8 @@ def array_of(tensor: Any) -> Array:
     if tensor.external_data or tensor.data_location:
         raise Unreadable("weights in other files are not read")
     found: Array = numpy_helper.to_array(tensor)
+    if found.dtype.kind not in "fiub":
+        raise Unreadable("numbers of an unusual type are not read")
     return found.astype(np.float64) if found.dtype.kind == "f" else found
 
 
@@ -102,22 +104,23 @@ def _reshape(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
 def _flatten(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
     shape = inputs[0].shape
     axis = given.get("axis", 1)
-    axis += len(shape) if axis < 0 else 0
+    axis = axis if axis == len(shape) else place_of(axis, len(shape))
     return shaped(inputs[0], (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
 
 @operator("Squeeze")
 def _squeeze(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
     shape, axes = inputs[0].shape, integers(inputs, 1, given, "axes")
-    gone = {axis % len(shape) for axis in axes} if axes else {i for i, n in enumerate(shape) if n == 1}
+    if axes == []:
+        raise Unreadable("its list of axes is empty, which has no agreed meaning")
+    gone = [i for i, n in enumerate(shape) if n == 1] if axes is None else places_of(axes, len(shape))
     return shaped(inputs[0], tuple(n for i, n in enumerate(shape) if i not in gone))
 
 
 @operator("Unsqueeze")
 def _unsqueeze(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
     shape, axes = list(inputs[0].shape), integers(inputs, 1, given, "axes") or []
-    rank = len(shape) + len(axes)
-    for axis in sorted(axis % rank for axis in axes):
+    for axis in places_of(axes, len(shape) + len(axes)):
         shape.insert(axis, 1)
     return shaped(inputs[0], tuple(shape))
 
@@ -142,6 +145,7 @@ def _slice(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
     axes = integers(inputs, 3, given, "axes") or list(range(len(starts)))
     steps = integers(inputs, 4, given, "steps") or [1] * len(starts)
     value: Value = inputs[0]
+    places_of(axes, len(value.shape))
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step < 1:
             raise Unreadable("negative steps are not read")
@@ -166,8 +170,10 @@ def _split(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> list[Value
     n = inputs[0].shape[axis]
     if sizes is None:
         width = -(-n // graph.outputs)
-        sizes = [min(width, max(n - i * width, 0)) for i in range(graph.outputs)]
-    if sum(sizes) != n or len(sizes) != graph.outputs:
+        sizes = [*[width] * (graph.outputs - 1), n - (graph.outputs - 1) * width]
+        if sizes[-1] < 1:
+            raise Unreadable("nothing is left for the last of its parts")
+    if sum(sizes) != n or min(sizes) < 0 or len(sizes) != given.get("num_outputs", graph.outputs):
         raise Unreadable("its parts do not fill the axis")
     ends = np.cumsum(sizes)
     return [along(inputs[0], axis, np.arange(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
@@ -189,6 +195,8 @@ def _pad(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
 
 def _exactly(combine: Callable[[Any, Any], Any], first: Array, second: Array) -> Array:
     """Arithmetic of constants, refused where it would round."""
+    if first.dtype.kind != second.dtype.kind:
+        raise Unreadable("its operands are of different types")
     found: Array = np.asarray(combine(first, second))
     if found.dtype.kind != "f":
         return found
@@ -236,7 +244,9 @@ def _div(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
     first, second = inputs[0], fixed(inputs[1])
     if isinstance(first, Expression):
         return first.scaled(np.ones(()), second)
-    if first.dtype.kind != "f" and (first >= 0).all() and (second > 0).all():
+    if first.dtype.kind != "f":
+        if not (first >= 0).all() or not (second > 0).all() or second.dtype.kind == "f":
+            raise Unreadable("a quotient of integers that are not positive is not read")
         return np.asarray(first // second)
     return _exactly(np.divide, first, second)
 
@@ -286,7 +296,7 @@ def _batch_norm(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value
     axes = (-1, *[1] * (len(value.shape) - 2))
     gain, offset, mean, variance = (fixed(part).reshape(axes) for part in inputs[1:5])
     spread = variance + given.get("epsilon", float(np.float32(1e-5)))
-    if not (spread > 0).all() or gain.size != value.shape[1]:
+    if not (spread > 0).all() or {part.size for part in (gain, offset, mean, variance)} != {value.shape[1]}:
         raise Unreadable("its variance is not positive, or its channels do not fit")
     found = value.plus(constant(-mean)).scaled(gain, np.sqrt(spread), roundings=3).plus(constant(offset))
     return Expression(found.shape, found.terms, found.biases)

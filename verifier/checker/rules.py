@@ -71,6 +71,21 @@ def integers(inputs: Sequence[Any], place: int, attributes: dict[str, Any], name
     return [int(number) for number in attributes[name]] if name in attributes else None
 
 
+def place_of(axis: int, rank: int) -> int:
+    """An axis counted from the front; negative ones count from the end."""
+    if not -rank <= axis < rank:
+        raise Unreadable(f"there is no axis {axis} among {rank}")
+    return axis % rank
+
+
+def places_of(axes: Sequence[int], rank: int) -> list[int]:
+    """Several axes, ascending, none of them twice."""
+    found = sorted({place_of(axis, rank) for axis in axes})
+    if len(found) != len(axes):
+        raise Unreadable("an axis is named twice")
+    return found
+
+
 def moved(value: Value, move: Callable[[Array], Array]) -> Value:
     return value.moved(move) if isinstance(value, Expression) else move(value)
 

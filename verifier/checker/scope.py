@@ -14,15 +14,19 @@ UNIT = 2.0**-53
 LARGEST = 2.0**200
 """Beyond it underflow could not be priced by a constant: nothing is then proved."""
 
-TINY = 2.0**-500
-"""More than all underflows of one evaluation, where no number is above LARGEST."""
+SMALLEST = 2.0**-100
+"""What every size holds besides: multipliers of a price up to LARGEST are then at most 2^300."""
+
+TINY = 2.0**-250
+"""More than all underflows of one evaluation, where no number is above LARGEST and no multiplier above 2^300."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
     """Bounds of the input and, group by group (`lower[k - 1]` for group k), of the pre-activations.
 
-    `sizes[k - 1]` is at least |W| X + |b| of layer k, X the largest |x| of what it reads.  Arrays are never written to.
+    `sizes[k - 1]` is at least |W| X + |b| of layer k, X the largest |x| of what it reads, and at least SMALLEST;
+    infinite if that or an X is above LARGEST.  Arrays are never written to.
     `before` is what an earlier node knew (`keep`), with the signs since then: every point of this scope lies in it.
     """
 
@@ -79,7 +83,9 @@ class Scope:
         """With `sizes` of layer k from the bounds as they are now; they may have been larger."""
         layer, sizes = net.layers[k - 1], list(self.sizes)
         reads = {j: self.largest(j) for j in layer.sources}
-        sizes[k - 1] = layer.absolute.forward(reads) + layer.bias_size
+        found = layer.absolute.forward(reads) + layer.bias_size + SMALLEST
+        usable = all((largest <= LARGEST).all() for largest in reads.values())
+        sizes[k - 1] = np.where(usable & (found <= LARGEST), found, np.inf)
         return replace(self, sizes=tuple(sizes))
 
     def exact(self, layer: int) -> Scope:

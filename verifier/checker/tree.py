@@ -14,7 +14,7 @@ from .exact import exact_plane, exact_target, recorded, require_confirmed, requi
 from .inequality import Choice, Plane, Target, plane
 from .maps import Array, Ints, rational
 from .network import Network
-from .scope import Scope, hull, interval
+from .scope import LARGEST, Scope, hull, interval
 from .stream import Rejected, Stream
 from .vnnlib import Clause
 from .witness import SLOPE_KINDS, Witness, read_witness
@@ -192,8 +192,8 @@ class Walk:
         else:
             members = self.stream.set(len(weights))
             weights[members] = [self.stream.double() for _ in members]
-        if not ((weights >= 0).all() and (weights > 0).any()):
-            raise Rejected("a lambda is negative, or none is above zero")
+        if not ((weights >= 0).all() and (weights <= LARGEST).all() and (weights > 0).any()):
+            raise Rejected("a lambda is negative or too large, or none is above zero")
         sharp = clause.target(layer, rational(weights)) if self.exact else None
         witness = read_witness(self.stream, self.net, layer, 1)
         return number, Claim(clause.target(layer, weights), witness, sharp)

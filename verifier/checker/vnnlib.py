@@ -18,6 +18,7 @@ import numpy as np
 
 from .inequality import Target
 from .maps import Array
+from .scope import LARGEST
 from .stream import Unreadable
 
 _TOKEN = re.compile(r";[^\n]*|[()]|\[[^\]()]*\]|[^\s()\[]+")
@@ -103,7 +104,7 @@ class _Names:
         self.counts[letter] = math.prod(sizes)
 
     def find(self, word: str, index: str | None) -> tuple[str, int] | None:
-        if word in self.scalars:
+        if word in self.scalars and index is None:
             return word[0], int(word[2:])
         if word not in self.tensors:
             return None
@@ -149,6 +150,8 @@ def read_property(text: str) -> list[Clause]:
 
 def _parsed(text: str) -> Iterator[list[Any]]:
     """The commands as nested lists of words."""
+    if re.search(r"\r(?!\n)", text):
+        raise Unreadable("the property has lines that end in a way which not all readers take for an end")
     stack: list[list[Any]] = []
     end = 0
     for match in _TOKEN.finditer(text):
@@ -218,7 +221,7 @@ def _terms(names: _Names, arguments: Sequence[Any]) -> Iterator[Terms]:
     while place < len(arguments):
         word = arguments[place]
         index = arguments[place + 1] if place + 1 < len(arguments) else None
-        index = index if isinstance(index, str) and index.startswith("[") else None
+        index = index if isinstance(word, str) and isinstance(index, str) and index.startswith("[") else None
         place += 1 if index is None else 2
         yield _composed(names, word) if isinstance(word, list) else _word(names, word, index)
 
@@ -284,8 +287,7 @@ def _clause(atoms: Conjunction, counts: dict[str, int]) -> Clause | None:
 
 def _at_least(value: Fraction) -> float:
     """The smallest float that is not below."""
-    try:
-        found = float(value)
-    except OverflowError:
-        raise Unreadable("a bound is beyond the range of floats") from None
+    if abs(value) > LARGEST:
+        raise Unreadable("a bound of an input is too large for the analysis of rounding")
+    found = float(value)
     return found if Fraction(found) >= value else math.nextafter(found, math.inf)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .expression import Expression, constant
 from .maps import Array, Dense, Ints, Windows
-from .rules import Graph, Value, expression, fixed, integers, operator
+from .rules import Graph, Value, expression, fixed, integers, operator, places_of
 from .stream import Unreadable
 
 
@@ -19,13 +19,17 @@ def spots(shape: Sequence[int], kernel: Sequence[int], given: dict[str, Any]) ->
     rank = len(kernel)
     strides, dilations = given.get("strides") or [1] * rank, given.get("dilations") or [1] * rank
     pads, how = given.get("pads") or [0] * (2 * rank), given.get("auto_pad", "NOTSET")
+    if how not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise Unreadable("its padding is not known")
     if len(shape) != rank or len(pads) != 2 * rank or min(*kernel, *strides, *dilations) < 1 or min(pads) < 0:
         raise Unreadable("its window does not fit the image")
     found = []
     for i, (n, k, s, d) in enumerate(zip(shape, kernel, strides, dilations, strict=True)):
         before, after = (0, 0) if how == "VALID" else (pads[i], pads[rank + i])
         if how in ("SAME_UPPER", "SAME_LOWER"):
-            total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
+            total = (-(-n // s) - 1) * s + d * (k - 1) + 1 - n
+            if d > 1 or total < 0:
+                raise Unreadable("automatic padding of windows with gaps has no agreed meaning")
             before = total // 2 if how == "SAME_UPPER" else total - total // 2
             after = total - before
         room = n + before + after - d * (k - 1) - 1
@@ -55,6 +59,8 @@ def _convolved(value: Expression, kernel: Array, given: dict[str, Any], groups: 
     out, width = kernel.shape[0], kernel.shape[1] * groups
     if batch != 1 or width != channels or out % groups:
         raise Unreadable("its channels do not fit, or it has a batch of several images")
+    if given.get("kernel_shape") not in (None, list(kernel.shape[2:])):
+        raise Unreadable("its kernel does not have the shape that is named")
     axes = spots(image, kernel.shape[2:], given)
     outer = Windows(kernel.reshape(groups, out // groups, -1), combined(axes, image), math.prod(image))
     return value.applied(outer, (1, out, *(len(axis) for axis in axes)))
@@ -65,7 +71,7 @@ def _conv(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
     kernel = fixed(inputs[1])
     found = _convolved(expression(inputs[0]), kernel, given, given.get("group", 1))
     if len(inputs) > 2 and inputs[2] is not None:
-        found = found.plus(constant(fixed(inputs[2]).reshape(-1, *[1] * (kernel.ndim - 2))))
+        found = found.plus(constant(fixed(inputs[2]).reshape(len(kernel), *[1] * (kernel.ndim - 2))))
     return found
 
 
@@ -86,7 +92,7 @@ def _average_pool(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Val
 def _groups(value: Expression, axes: Sequence[int]) -> tuple[Ints, tuple[int, ...]]:
     """Positions [result, reduced], and the shape of the result with ones for the axes that are gone."""
     rank = len(value.shape)
-    gone = sorted({axis % rank for axis in axes})
+    gone = places_of(axes, rank)
     kept = [axis for axis in range(rank) if axis not in gone]
     index = value.positions().transpose(*kept, *gone)
     shape = tuple(1 if axis in gone else n for axis, n in enumerate(value.shape))
@@ -103,7 +109,7 @@ def _axes(value: Expression, inputs: list[Any], given: dict[str, Any]) -> list[i
 def _without(found: Expression, axes: Sequence[int], given: dict[str, Any]) -> Expression:
     if given.get("keepdims", 1):
         return found
-    gone = {axis % len(found.shape) for axis in axes}
+    gone = places_of(axes, len(found.shape))
     return found.reshaped(tuple(n for axis, n in enumerate(found.shape) if axis not in gone))
 
 
@@ -129,7 +135,14 @@ def _reduce_mean(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Valu
 
 @operator("GlobalAveragePool")
 def _global_average(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
-    return _reduce_mean(graph, inputs[:1], {"axes": list(range(2, len(inputs[0].shape)))})
+    return _reduce_mean(graph, inputs[:1], {"axes": _spatial(inputs[0])})
+
+
+def _spatial(value: Value) -> list[int]:
+    """The axes of an image."""
+    if len(value.shape) < 3:
+        raise Unreadable("it has no image")
+    return list(range(2, len(value.shape)))
 
 
 # -- maxima ------------------------------------------------------------------------------------------------------------
@@ -196,4 +209,4 @@ def _reduce_max(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value
 
 @operator("GlobalMaxPool")
 def _global_max(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
-    return _reduce_max(graph, inputs[:1], {"axes": list(range(2, len(inputs[0].shape)))})
+    return _reduce_max(graph, inputs[:1], {"axes": _spatial(inputs[0])})
