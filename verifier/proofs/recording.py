@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +21,6 @@ from verifier.property.problem import Problem
 from verifier.search.problem import ProblemSearch
 from verifier.search.signs.space import Policy
 from verifier.search.signs.tighten import Never
-
-log = logging.getLogger(__name__)
 
 KINDS = {None: 0, Slope.ADAPTIVE: 1, Slope.PARALLEL: 8}
 """How the checker computes the bounds of hidden neurons that a search begins with."""
@@ -73,10 +70,9 @@ class Recording:
             sharpening = replace(sharpening, bounder=BoundsAsWritten(sharpening.bounder))
         return replace(search, policy=policy, sharpening=sharpening, inputs=replace(search.inputs, care=CARE))
 
-    def written(self, header: dict[str, Any]) -> ProofFile | None:
-        """Writes the file; None, and a warning, if that does not succeed."""
+    def written(self, header: dict[str, Any]) -> ProofFile | str:
+        """Writes the file; where that does not succeed, a sentence that says why."""
         try:
             return self.writer.write(self.path, header)
         except (Incomplete, OSError) as error:
-            log.warning("no proof was written: %s", error)
-            return None
+            return f"no proof was written: {error}"

@@ -1,7 +1,7 @@
 """Writes the proof of an `unsat`: listens to the search, and puts what it heard in order at the end.
 
 requires:   a search whose domains are closed by what is written down (`attest.AsWritten`)
-guarantees: a file that is complete, or none.  It is made beside its place and moved there at once
+guarantees: a file that is complete, or none, also if the process is killed (`output.unseen`)
 source:     docs/proofs.md
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import torch
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.closing import closes, crossed
 from verifier.network.network import Network
+from verifier.output import unseen
 from verifier.proofs.attest import Attested
 from verifier.proofs.boxes import BoxScribe
 from verifier.proofs.encode import Encoder, has_sum
@@ -154,18 +154,10 @@ class ProofWriter(Listener):
     def write(self, path: str, header: dict[str, Any]) -> ProofFile:
         """Writes the proof.  Raises Incomplete if there is a hole in it, and OSError."""
         place = Path(os.path.realpath(path))
-        with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as file:
-            try:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                    archive.writestr("header.json", json.dumps({"format": "strata-proof", "version": VERSION} | header))
-                    with archive.open("proof.bin", "w", force_zip64=True) as stream:
-                        self._stream(stream.write)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(file.name, place)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        with unseen(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("header.json", json.dumps({"format": "strata-proof", "version": VERSION} | header))
+            with archive.open("proof.bin", "w", force_zip64=True) as stream:
+                self._stream(stream.write)
         return ProofFile(path, place.stat().st_size, _sha256(place), self._ledger.leaves + len(self._settled))
 
     def _stream(self, write: Any) -> None:
