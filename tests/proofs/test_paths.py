@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.sweep import Sweep
@@ -224,3 +226,49 @@ def test_clauses_that_are_hardly_closed_at_the_root_stay_open() -> None:
     )
     careful = Recording.careful(Recording.__new__(Recording), found)
     assert careful.lower.tolist() == [1e-3, 0.0, -1.0]
+
+
+# ---------------------------------------------------------------- signs that clauses imply
+
+
+def test_signs_that_clauses_imply(toy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clauses, each with signs of its own."""
+    toy.net, toy.prop = tmp_path / "n.onnx", tmp_path / "p.vnnlib"
+    onnx.save(distances(), str(toy.net))
+    box = "".join(f"(assert (>= X_{i} -1.0))\n(assert (<= X_{i} 1.0))\n" for i in range(2))
+    names = "".join(f"(declare-const {name} Real)\n" for name in ("X_0", "X_1", "Y_0", "Y_1"))
+    clauses = "(and (<= Y_0 0.0) (>= Y_1 1.6)) (and (<= Y_1 0.0) (>= Y_0 0.8))"
+    toy.prop.write_text(names + box + f"(assert (or {clauses}))")
+    nodes: list[int] = []
+
+    def imply(walk: tree.Walk, scope: Scope) -> list[Scope]:
+        nodes.append(len(scope.open))
+        return tree.Walk.imply(walk, scope)
+
+    monkeypatch.setattr(tree, "_NODES", tree._NODES | {11: imply})
+    toy(RELUS)
+    assert nodes == [1, 1]
+    assert toy.verdict(exact=True) == "accepted"
+
+
+def distances() -> onnx.ModelProto:
+    """y_0 = |x_0 - x_1|, at most 3/4 where y_1 is zero, and y_1 = |x_0 - 2 x_1 - 1/2|, at most 3/2 where y_0 is."""
+    first = np.array([[1, -1], [-1, 1], [1, -2], [-1, 2]], np.float32)
+    constants = {
+        "W": first,
+        "b": np.array([0, 0, -0.5, 0.5], np.float32),
+        "V": np.array([[1, 1, 0, 0], [0, 0, 1, 1]], np.float32),
+    }
+    nodes = [
+        helper.make_node("Gemm", ["X", "W", "b"], ["h"], "first", transB=1),
+        helper.make_node("Relu", ["h"], ["a"], "bend"),
+        helper.make_node("Gemm", ["a", "V"], ["Y"], "last", transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "distances",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [1, 2])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 2])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)

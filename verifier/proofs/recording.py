@@ -64,7 +64,7 @@ class Recording:
 
     def provable(self, search: ProblemSearch) -> ProblemSearch:
         """The search with those means only whose closings can be written down."""
-        policy = replace(search.policy, prover=AsWritten(), imply=False, tightening=Never())
+        policy = replace(search.policy, prover=AsWritten(), tightening=Never())
         sharpening = search.sharpening
         if sharpening is not None:
             sharpening = replace(sharpening, bounder=BoundsAsWritten(sharpening.bounder))

@@ -38,6 +38,7 @@ from verifier.search.journal import (
     Closed,
     Event,
     Finishing,
+    Implied,
     Improved,
     Listener,
     Settled,
@@ -45,6 +46,7 @@ from verifier.search.journal import (
     Superseded,
     Undecided,
 )
+from verifier.search.signs.implied import forcing_rows
 from verifier.search.signs.root import Batch
 from verifier.shapes import Float, Tensor
 
@@ -99,8 +101,8 @@ class ProofWriter(Listener):
                 return list(self._clipped(number.tolist(), evidence()))
             case Superseded(number=number) if len(number):
                 return [Dropped(tuple(number.tolist()))]
-            case Improved():
-                return list(_improved(event))
+            case Implied() | Improved():
+                return list(self._known(event))
             case Settled(evidence=evidence):
                 self.settled(evidence())
         return None
@@ -137,6 +139,15 @@ class ProofWriter(Listener):
             rows = torch.ones(1, dtype=torch.float64) if weights is None else weights[d, 0]
             witness = encoder.encoded((d, 0), proof.precision, self._lambdas.unit(clause))
             yield Said(number, self._close(clause, rows, witness), last=True)
+
+    def _known(self, event: Implied | Improved) -> Iterator[Note]:
+        """Bounds on whole boxes: those that clauses imply, and those that were sharpened."""
+        if isinstance(event, Improved):
+            yield from _improved(event)
+            return
+        for number, clause in zip(event.number.tolist(), event.clause.tolist(), strict=True):
+            for row in forcing_rows(self._problem, clause):
+                yield Said(number, Pieces().numbers(Node.IMPLY, row).done(), last=False)
 
     def _crossed(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
         batch, _ = evidence
