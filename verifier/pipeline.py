@@ -153,6 +153,8 @@ class Pipeline:
         witness, found = self._first_look()
         if found is None or witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
+        if self.recording is not None:
+            found = self.recording.careful(found)
         if found.closed:
             if self.recording is not None:
                 self.recording.settled(found)

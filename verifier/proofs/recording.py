@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from verifier.bounding.clauses import ClauseBounds
+from verifier.bounding.core.closing import closes
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.solvers.crown import Slope
 from verifier.errors import InputError
-from verifier.proofs.attest import AsWritten, BoundsAsWritten
+from verifier.proofs.attest import CAUTION, AsWritten, BoundsAsWritten
 from verifier.proofs.boxes import CARE
 from verifier.proofs.ledger import Incomplete
 from verifier.proofs.witness import CONVERSIONS
@@ -22,6 +25,9 @@ from verifier.search.signs.tighten import Never
 KINDS = {None: 0, Slope.ADAPTIVE: 1, Slope.PARALLEL: 8}
 """How the checker computes the bounds of hidden neurons that a search begins with."""
 
+EVERY = 16
+"""Added to it: not only of ambiguous neurons."""
+
 
 class Recording:
     """Listens to a run and writes its proof if it ends in `unsat`."""
@@ -33,17 +39,24 @@ class Recording:
         for tier in policy.ladder.tiers:
             if tier.solver.kind not in CONVERSIONS:
                 raise InputError(f"bounds of the tier '{tier.name}' cannot be written down by --proof", path)
-        self.path, self._kinds = path, KINDS[hidden.slope]
+        self.path, self._kinds = path, KINDS[hidden.slope] + (EVERY if hidden.passing_bytes else 0)
         self._writer: ProofWriter | None = None
 
     def begin(self, problem: Problem) -> None:
-        """The instance is loaded."""
+        """The instance is loaded.  Raises InputError if it has rows that no proof can hold."""
         self._writer = ProofWriter(problem, self._kinds)
 
     @property
     def writer(self) -> ProofWriter:
         assert self._writer is not None, "the instance was not loaded"
         return self._writer
+
+    def careful(self, found: ClauseBounds) -> ClauseBounds:
+        """The bounds of the root, but clauses that they close by less than whoever checks them may need are open."""
+        errors = [found.error.get(clause, 0.0) for clause in range(len(found.lower))]
+        error = torch.tensor(errors, dtype=found.lower.dtype, device=found.lower.device)
+        slim = closes(found.lower) & ~closes(found.lower - CAUTION * error)
+        return replace(found, lower=torch.where(slim, 0.0, found.lower))
 
     def settled(self, found: ClauseBounds) -> None:
         """The bounds of the root have closed all clauses."""

@@ -26,6 +26,7 @@ from verifier.output import unseen
 from verifier.proofs.attest import Attested
 from verifier.proofs.boxes import BoxScribe
 from verifier.proofs.encode import Encoder, has_sum
+from verifier.proofs.lambdas import Lambdas
 from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Sharper, Written, parted
 from verifier.proofs.stream import Node, Piece, Pieces, Table, chosen
 from verifier.property.problem import Problem
@@ -75,7 +76,7 @@ class ProofWriter(Listener):
         self._problem, self._kinds = problem, kinds
         self._ledger = Ledger()
         self._settled: dict[int, Written] = {}
-        self._boxes = BoxScribe(problem)
+        self._boxes, self._lambdas = BoxScribe(problem), Lambdas(problem)
         self._finishing = -1  # the box that a search by signs is at work on, in this process
 
     # ------------------------------------------------------------ listening
@@ -134,7 +135,8 @@ class ProofWriter(Listener):
         for d, (number, clause) in enumerate(zip(numbers, clauses, strict=True)):
             weights = proof.witness.weights
             rows = torch.ones(1, dtype=torch.float64) if weights is None else weights[d, 0]
-            yield Said(number, self._close(clause, rows, encoder.encoded((d, 0), proof.precision)), last=True)
+            witness = encoder.encoded((d, 0), proof.precision, self._lambdas.unit(clause))
+            yield Said(number, self._close(clause, rows, witness), last=True)
 
     def _crossed(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
         batch, _ = evidence
@@ -144,11 +146,8 @@ class ProofWriter(Listener):
             yield Said(number, Pieces().numbers(Node.EMPTY, *batch.root.place(kink)).done(), last=True)
 
     def _close(self, clause: int, weights: Float[Tensor, " m"], witness: Sequence[Piece]) -> Written:
-        out = Pieces().numbers(Node.CLOSE, clause)
-        rows = weights[: len(self._problem.rows[clause].c)].cpu().numpy()
-        if len(rows) > 1:
-            out.members(rows > 0).doubles(*rows[rows > 0].tolist())
-        return out.add(witness).done()
+        lambdas = self._lambdas.bytes_of(clause, weights.cpu().numpy())
+        return Pieces().numbers(Node.CLOSE, clause).raw(lambdas).add(witness).done()
 
     # ------------------------------------------------------------ the file
 
@@ -220,7 +219,7 @@ def _bounds(net: Network, kinds: int) -> Written:
     one step back through the sum itself gives its intervals; what builds upon them follows group by group.
     """
     cancels = [any(has_sum(term) for _, term in group.terms) for group in net.groups]
-    if kinds != ADAPTIVE or not any(cancels):
+    if not kinds & ADAPTIVE or not any(cancels):
         return Pieces().numbers(Node.DEFAULT, 1, kinds).done()
     out = Pieces().numbers(Node.DEFAULT, 1, 0)
     for k, group in enumerate(net.groups, 1):
