@@ -90,7 +90,10 @@ def test_several_methods_are_compared_and_drawn(verify: Any, digits: tuple[str, 
     ("options", "words"),
     [
         ([], ["--method"]),
-        (["--method", "planet"], ["planet", "active_set, alpha_crown, as_sp, bdd_plus, big_m, crown, interval, lp, lp_cuts"]),
+        (
+            ["--method", "planet"],
+            ["planet", "active_set, alpha_crown, as_sp, bdd_plus, big_m, crown, interval, lp, lp_cuts"],
+        ),
         (["--method", "crown", "--intermediate", "planet"], ["planet", "wong_kolter"]),
         (["--method", "big_m", "--iterations", "-1"], ["--iterations"]),
     ],

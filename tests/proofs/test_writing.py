@@ -111,11 +111,10 @@ def test_a_run_that_is_killed_while_it_writes_leaves_no_file(root: Path, tmp_pat
     argv = [sys.executable, "-c", WAITS, *files, "--proof", str(tmp_path / "proof"), "--threads", "1"]
     with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "written\n"
-        assert list(tmp_path.iterdir()) == []
+        said, before = process.stdout.readline(), list(tmp_path.iterdir())
         process.kill()
-    assert process.returncode == -signal.SIGKILL
-    assert list(tmp_path.iterdir()) == []
+    assert (said, process.returncode) == ("written\n", -signal.SIGKILL)
+    assert (before, list(tmp_path.iterdir())) == ([], [])
 
 
 def test_what_could_not_be_written_is_said_in_the_result(root: Path, tmp_path: Path) -> None:
