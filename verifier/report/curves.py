@@ -24,6 +24,7 @@ COLOURS = {  # of Okabe and Ito: told apart by everybody, and the same for a met
     "active_set": "#D55E00",
     "saddle_point": "#009E73",
     "as_sp": "#CC79A7",
+    "bdd_plus": "#44AA99",
     "lp": "#666666",
     "lp_cuts": "#E69F00",
 }

@@ -18,7 +18,7 @@ from verifier.bounding.lp.bounder import CutLP
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierVariables
-from verifier.bounding.solvers.saddle import Reply, Saddle
+from verifier.bounding.solvers.saddle import DualVertex, Saddle
 from verifier.bounding.solvers.saddle_point import Heritage, SaddlePoint
 from verifier.bounding.solvers.solver import Certified, Task, converted, variables_of
 from verifier.network.network import Network
@@ -53,7 +53,7 @@ def test_a_mixture_is_worth_what_its_cuts_are(family: str) -> None:
         for kinks, geometry in zip(task.sweep.kinks, rows, strict=True):
             free = kinks.ambiguous.expand(-1, 2, -1)
             mask = None if geometry is None else random(*free.shape, geometry.weights.shape[-1]) < 0.5
-            replies.append(Reply(*(random(*free.shape) * free for _ in range(4)), mask))
+            replies.append(DualVertex(*(random(*free.shape) * free for _ in range(4)), mask))
             cuts.append(None if geometry is None or mask is None else geometry.cut(mask))
         prices = tuple(p.towards(reply, weight) for p, reply in zip(prices, replies, strict=True))
         dual = dual.with_cuts(tuple(cuts))

@@ -35,7 +35,7 @@ from verifier.shapes import Float, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Evaluation):
+class Copies(Evaluation):
     """The value of the dual function and the inner minimiser: x0, and what each group reads and gives."""
 
     x_hat: tuple[Float[Tensor, "D S _"], ...]  # x_hat_B
@@ -43,7 +43,7 @@ class Pairs(Evaluation):
 
 
 @dataclass(frozen=True, eq=False)
-class Decomposition(Dual[Pairs]):
+class Decomposition(Dual[Copies]):
     """Variables: mu of all neurons, group after group.  Require: a sweep at full width."""
 
     sweep: Sweep
@@ -79,7 +79,7 @@ class Decomposition(Dual[Pairs]):
         """The variables of Wong and Kolter's bound."""
         return self.propagated(Linear(Slope.PARALLEL).choices(self.sweep))
 
-    def evaluate(self, point: Float[Tensor, "D S V"]) -> Pairs:
+    def evaluate(self, point: Float[Tensor, "D S V"]) -> Copies:
         mus = self.groups(point)
         x_hat: dict[int, Tensor] = {}
         x: dict[int, Tensor] = {}
@@ -96,14 +96,14 @@ class Decomposition(Dual[Pairs]):
 
         plane = self.sweep.walk(self.objective, eliminate)
         order = range(1, self.sweep.layer)
-        return Pairs(plane.lower, plane.x0, tuple(x_hat[k] for k in order), tuple(x[k] for k in order))
+        return Copies(plane.lower, plane.x0, tuple(x_hat[k] for k in order), tuple(x[k] for k in order))
 
-    def copies(self, at: Pairs) -> tuple[Values, list[Float[Tensor, "D S _"]]]:
+    def copies(self, at: Copies) -> tuple[Values, list[Float[Tensor, "D S _"]]]:
         """x[j] of all sources, and what the layers make of them: x_hat_A of each group."""
         return self.sweep.complete(at.x0, lambda k, x_hat, before: at.x[k - 1])
 
     def supergradient(
-        self, point: Float[Tensor, "D S V"], at: Pairs, seen: Average | None = None
+        self, point: Float[Tensor, "D S V"], at: Copies, seen: Average | None = None
     ) -> Float[Tensor, "D S V"]:
         values, made = self.copies(at)
         if seen is not None:

@@ -31,7 +31,7 @@ def blend(first: T, second: T, weight: float) -> T:
 
 
 @dataclass(frozen=True, eq=False)
-class Reply(State):
+class DualVertex(State):
     """A vertex of the capped prices of one group: at each kink alpha, and one of all constraints from above."""
 
     alpha: Float[Tensor, "D S a"]
@@ -56,7 +56,7 @@ class Prices(State):
         """The sum of all beta."""
         return self.beta0 + self.beta1 + self.beta_c
 
-    def towards(self, reply: Reply, weight: float) -> Prices:
+    def towards(self, reply: DualVertex, weight: float) -> Prices:
         """(1 - weight) times these and weight times the reply."""
         beta_c = torch.lerp(self.beta_c, reply.beta_c, weight)
         mask = self.mask
@@ -162,7 +162,7 @@ class Saddle(State):
         cuts = tuple(None if rows is None or p.mask is None else rows.cut(p.mask) for rows, p in both)
         return self.dual.with_cuts(cuts).evaluate(self.multipliers(prices)[0])
 
-    def reply(self, primal: Primal, caps: Sequence[Caps], with_cuts: bool) -> tuple[Reply, ...]:
+    def reply(self, primal: Primal, caps: Sequence[Caps], with_cuts: bool) -> tuple[DualVertex, ...]:
         """The prices that are worst for a primal point: [SCB] eq:alphak-condg and eq:betak-condg."""
         values, x_hats = self.sweep.through_kinks(primal.x0, primal.x)
         found = []
@@ -182,10 +182,10 @@ class Saddle(State):
             use0 = (gain0 == best) & (best >= 0)
             use1 = (gain1 == best) & (best >= 0) & ~use0
             alpha = caps[k].alpha * (x_hat >= x) * kinks.ambiguous
-            found.append(Reply(alpha, beta * use0, beta * use1, beta * use_cut, mask))
+            found.append(DualVertex(alpha, beta * use0, beta * use1, beta * use_cut, mask))
         return tuple(found)
 
-    def gradient(self, prices: Sequence[Reply]) -> Float[Tensor, "D S P"]:
+    def gradient(self, prices: Sequence[DualVertex]) -> Float[Tensor, "D S P"]:
         """What each coordinate of a primal point is worth at given prices without cuts; as `Primal.flat` has them."""
         f: dict[int, Tensor] = {}
 
