@@ -3,7 +3,7 @@
 # make test-everywhere  the fast tests again and again, as other processors, threads and examples would have them
 # make lint    format, rules, types
 # make bench   timings
-# make regression  the verdicts of all bundled properties
+# make regression  the verdicts of all bundled properties, then their proofs, written and checked
 # make benchmarks FAMILY=acasxu TIMEOUT=60  one family: a folder with an instances.csv, or its name below BENCHMARKS
 # make fuzz MINUTES=10 SEED=0  random instances against exact answers; goes on where it stopped (build/fuzz)
 # make paper DATA=.../oval_paper OUT=results/paper  the paper's experiments; goes on where it stopped
@@ -88,6 +88,9 @@ regression: $(READY)
 	mkdir -p build
 	$(BIN)/python -m verifier batch properties --out build/regression --fresh --expected properties/expected.csv \
 		--threads 1 --require decided --junit build/regression.xml
+	$(BIN)/python -m verifier batch properties --out build/proved --proofs build/proved/proofs --fresh \
+		--expected properties/expected.csv --threads 1 --require decided
+	$(BIN)/python -m verifier check --batch build/proved
 
 MINUTES ?= 10
 SEED ?= 0

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from verifier.errors import InputError, Undelivered
 
@@ -177,6 +177,31 @@ def aside(path: str) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def unseen(path: str) -> Iterator[BinaryIO]:
+    """A file without a name, which gets this one when the body is done and all is on disk.
+
+    Guarantees: a process that is killed leaves nothing behind (Linux); elsewhere, or where the file system has no such
+    files, a hidden file beside `path` may be left.  An error in the body leaves nothing.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        number = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
+    except (AttributeError, OSError):
+        with aside(path) as temporary, temporary.open("w+b") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        return
+    with open(number, "w+b") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(number)
+        target.unlink(missing_ok=True)  # a link takes no name that is taken
+        # The descriptor of the folder makes Python follow the link of /proc to the file itself.
+        os.link(f"/proc/self/fd/{number}", target, src_dir_fd=number, follow_symlinks=True)
 
 
 def write_file(path: str | None, text: str) -> None:

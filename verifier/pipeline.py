@@ -6,6 +6,7 @@ The entry points for Python (`verifier.api`), the command line and the workers o
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -86,9 +87,13 @@ def _with_proof(result: Result, recording: Recording) -> Result:
     if result.verdict is not Verdict.UNSAT:
         log.warning("no proof was written: the verdict is %s", result.verdict.value)
         return result
+    began = time.monotonic()
     hashes = {"network": result.network_sha256, "property": result.property_sha256}
     found = recording.written(hashes | {"settings": result.setting.config})
-    return result if found is None else replace(result, proof=found.as_dict())
+    if isinstance(found, str):
+        log.warning("%s", found)
+        return replace(result, message=found)
+    return replace(result, proof=found.as_dict() | {"seconds": round(time.monotonic() - began, 6)})
 
 
 def attack(request: Request, status: Status) -> Result:
@@ -148,6 +153,8 @@ class Pipeline:
         witness, found = self._first_look()
         if found is None or witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
+        if self.recording is not None:
+            found = self.recording.careful(found)
         if found.closed:
             if self.recording is not None:
                 self.recording.settled(found)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report.lines import line
 
-from verifier.batch.records import Witness, parse
+from verifier.batch.records import StoredProof, Witness, parse
 from verifier.result.result import Setting
 from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
@@ -45,6 +45,22 @@ def test_points_at_which_arithmetics_differ_are_told_apart() -> None:
     assert (real.witness, real.rounding_witness) == (Witness((0.5,), (2.0,), False, True), None)
     assert run.witness == Witness((0.5,), (2.0,), False, False)
     assert (proved.witness, proved.rounding_witness) == (None, run.witness)
+
+
+def test_proofs_are_those_of_unsat() -> None:
+    proof = {"file": "/p", "bytes": 7, "sha256": "ab", "leaves": 3, "seconds": 0.5}
+    told = parse(json.dumps(line("p", proof=proof, proof_wanted=True)))
+    untold = parse(json.dumps(line("p", proof=None, proof_wanted=True, message="no proof was written: a hole")))
+    other = parse(json.dumps(line("p", "sat", proof=proof, proof_wanted=True)))
+    torn = parse(json.dumps(line("p", proof={"file": "/p"}, proof_wanted=True)))
+    assert told is not None
+    assert untold is not None
+    assert other is not None
+    assert torn is not None
+    assert (told.proof, told.unproved) == (StoredProof("/p", "ab", 7, 3, 0.5), None)
+    assert (untold.proof, untold.unproved) == (None, "no proof was written: a hole")
+    assert (other.proof, other.unproved) == (None, None)
+    assert (torn.proof, torn.unproved) == (None, "no proof was written")
 
 
 def test_what_a_single_run_writes_is_a_line_too() -> None:

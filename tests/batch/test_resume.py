@@ -15,6 +15,7 @@ from verifier.batch.run import Unfinished, unfinished
 from verifier.batch.store import Store, opened
 from verifier.config import load_config
 from verifier.errors import InputError
+from verifier.files import digest
 from verifier.machine import Machine
 from verifier.result.verdict import Reason, Verdict
 
@@ -91,4 +92,41 @@ def test_another_question_is_refused(tmp_path: Path, store: Store, monkeypatch: 
             unfinished([instances], terms, store)
     monkeypatch.setattr("verifier.__version__", "99.0")
     with pytest.raises(InputError, match=r"version .* instead of 99\.0; --fresh"):
+        unfinished([asked], TERMS, store)
+
+
+# ---------------------------------------------------------------- proofs
+
+PROVING = replace(TERMS, proofs="/proofs")
+
+
+def proved(tmp_path: Path, store: Store) -> tuple[Instance, Path]:
+    """An `unsat` with a proof that lies there."""
+    asked, file = instance(tmp_path / "family", "proved"), tmp_path / "proof"
+    file.write_bytes(b"a proof")
+    proof = {"file": str(file), "bytes": 7, "sha256": digest(b"a proof"), "leaves": 1}
+    result = replace(PROVING.job(asked).status().conclude(Verdict.UNSAT), proof=proof)
+    store.append(line_of(asked, PROVING, Reply(result.as_json().encode(), 1.0)))
+    return asked, file
+
+
+def test_proofs_are_kept(tmp_path: Path, store: Store) -> None:
+    asked, file = proved(tmp_path, store)
+    for terms in (PROVING, replace(PROVING, proofs="/another")):
+        assert unfinished([asked], terms, store) == Unfinished(())
+    assert file.read_bytes() == b"a proof"
+
+
+@pytest.mark.parametrize("data", [b"another proof", None])
+def test_a_proof_that_is_gone_or_changed_is_written_again(tmp_path: Path, store: Store, data: bytes | None) -> None:
+    asked, file = proved(tmp_path, store)
+    file.unlink() if data is None else file.write_bytes(data)
+    assert unfinished([asked], PROVING, store) == Unfinished((asked,), robbed=(asked.key,))
+
+
+def test_results_with_and_without_proofs_do_not_stand_in_one_table(tmp_path: Path, store: Store) -> None:
+    asked, _ = proved(tmp_path, store)
+    with pytest.raises(InputError, match="proofs none instead of wanted"):
+        unfinished([done(tmp_path)], PROVING, store)
+    with pytest.raises(InputError, match="proofs wanted instead of none"):
         unfinished([asked], TERMS, store)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from batch.fakes import decide, instance
 from verifier.batch.engine import Engine, Observer, Run
 from verifier.batch.instances import Instance
 from verifier.batch.jobs import Reply, Terms
-from verifier.batch.judge import Demands, Require
+from verifier.batch.judge import Demands, Kind, Require
 from verifier.batch.run import Plan, run
 from verifier.batch.store import opened
 from verifier.batch.worker import Desk
 from verifier.errors import InputError, VerifierError
+from verifier.files import digest
 from verifier.result.verdict import Reason
 
 
@@ -107,3 +109,35 @@ def test_an_error_is_the_answer_for_its_instance(tmp_path: Path) -> None:
     with Desk(Terms().job(instance(tmp_path, "unsat")), replies):
         raise InputError("cannot be read", "p")
     assert json.loads(replies.getvalue())["result"]["reason"] == "p: cannot be read"
+
+
+class Proving(Here):
+    """Writes something in the place of every proof; only of some instances it says so."""
+
+    def run(self, instances: Sequence[Instance], terms: Terms, observer: Observer) -> Run:
+        for asked in instances:
+            job = terms.job(asked)
+            assert job.proof is not None
+            assert not Path(job.proof).exists()
+            Path(job.proof).write_bytes(b"a proof")
+            result = decide(job, job.status())
+            told = {"file": job.proof, "sha256": digest(b"a proof")} if "told" in asked.vnnlib else None
+            yield asked, Reply(replace(result, proof=told).as_json().encode(), 1.0)
+
+
+def test_no_proof_lies_there_that_no_result_speaks_of(tmp_path: Path) -> None:
+    (tmp_path / "proofs").mkdir()
+    given = plan(tmp_path, "unsat_told", "unsat_late", engine=Proving())
+    given = replace(given, terms=Terms(proofs=str(tmp_path / "proofs")))
+    told, late = (Path(str(given.terms.proof(asked))) for asked in given.instances)
+    late.write_bytes(b"of an earlier batch")
+    with opened(str(tmp_path / "out")) as store:
+        found = run(given, store, Demands())
+        assert list((tmp_path / "proofs").iterdir()) == [told]
+        told.unlink()
+        run(given, store, Demands())
+    assert list((tmp_path / "proofs").iterdir()) == [told]
+    assert [(f.kind, f.record.vnnlib, f.fails) for f in found.findings] == [
+        (Kind.UNPROVED, "unsat_late.vnnlib", False),
+    ]
+    assert found.exit_code == 0

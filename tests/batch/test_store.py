@@ -41,7 +41,8 @@ def file_size_limit(size: int) -> Iterator[None]:
 def test_a_line_is_the_json_of_a_run_and_what_the_batch_knows(tmp_path: Path) -> None:
     data = json.loads(line(tmp_path, "a"))
     plain = json.loads(Terms().job(instance(tmp_path / "family", "a")).status().conclude(Verdict.UNSAT).as_json())
-    assert set(data) - set(plain) == {"category", "onnx", "vnnlib", "command", "prepare_time", "run_time"}
+    added = {"category", "onnx", "vnnlib", "command", "proof_wanted", "prepare_time", "run_time"}
+    assert set(data) - set(plain) == added
     assert (data["category"], data["onnx"], data["vnnlib"]) == ("family", "onnx/net.onnx", "a.vnnlib")
     assert (data["prepare_time"], data["run_time"], data["timeout"]) == (0.5, 1.25, 20)
     assert data["command"][:5] == ["verify", data["network"], data["property"], "--timeout", "20"]
@@ -51,12 +52,14 @@ def test_a_line_is_the_json_of_a_run_and_what_the_batch_knows(tmp_path: Path) ->
 def test_appended_lines_are_there_again(tmp_path: Path) -> None:
     with opened(str(tmp_path / "new" / "out")) as store:
         written = [store.append(line(tmp_path, name)) for name in "abc"]
+        (tmp_path / "new" / "out" / "checks.jsonl").write_text("about their proofs")
         assert (tmp_path / "new" / "out" / "results.jsonl").read_bytes().count(b"\n") == 3
     with opened(str(tmp_path / "new" / "out")) as store:
         assert list(store.records.values()) == written
     with opened(str(tmp_path / "new" / "out"), fresh=True) as store:
         assert store.records == {}
         assert not store.path.exists()
+        assert not (tmp_path / "new" / "out" / "checks.jsonl").exists()
 
 
 def test_wherever_a_line_is_torn_the_others_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -380,3 +380,44 @@ def test_the_example_of_the_documentation(tmp_path: Path, root: Path) -> None:
     write_proof(tmp_path / "proof", net, prop, body)
     found = check(str(net), str(prop), str(tmp_path / "proof"), exact=True)
     assert found.margin == pytest.approx(0.5, abs=1e-9)
+
+
+# ---------------------------------------------------------------- signs that a clause implies
+
+IMPLY = varint(11)
+
+
+def test_a_row_without_negative_summands_forces_signs(tmp_path: Path) -> None:
+    """y_0 <= 0 needs x_0 + x_1 = x_0 - x_1 = 0, and so y_1 = 2."""
+    both = instance(tmp_path, "(assert (and (<= Y_0 0.0) (<= Y_1 1.5)))")
+    begin = members([0]) + default()
+    idle = weights([0.0, 1.0])
+    slopes = section(1, deltas=members([0, 1, 2, 3, 4]) + values([0.0, 0.5, 0.0, 0.5, 0.0]))
+    for exact in (False, True):
+        assert both.judge(begin + IMPLY + varint(0) + close(0, idle, witness([slopes])), exact).verdict == ACCEPTED
+    assert both.judge(begin + close(0, idle, witness([slopes]))).verdict == REJECTED
+
+
+@pytest.mark.parametrize(
+    ("unsafe", "row", "why"),
+    [
+        ("(assert (<= Y_0 0.001))", 0, "forces no signs"),  # neurons may be above zero
+        ("(assert (>= Y_0 0.0))", 0, "forces no signs"),  # weights below zero
+        ("(assert (<= (+ Y_0 X_0) 0.0))", 0, "forces no signs"),  # it reads the input
+        ("(assert (<= Y_0 0.0))", 1, "no row of the clause 1"),
+        ("(assert (or (<= Y_0 0.0) (<= Y_1 0.0)))", 0, "only clause"),
+    ],
+)
+def test_other_rows_force_none(tmp_path: Path, unsafe: str, row: int, why: str) -> None:
+    found = instance(tmp_path, unsafe)
+    body = members([0, 1] if "or" in unsafe else [0]) + default() + IMPLY + varint(row) + close(0)
+    judged = found.judge(body)
+    assert judged.verdict == REJECTED
+    assert re.search(why, str(judged.reason)), judged
+
+
+def test_implied_signs_hold_where_bounds_are_recalled(tmp_path: Path) -> None:
+    both = instance(tmp_path, "(assert (and (<= Y_0 0.0) (<= Y_1 1.5)))")
+    slopes = section(1, deltas=members([0, 1, 2, 3, 4]) + values([0.0, 0.5, 0.0, 0.5, 0.0]))
+    body = members([0]) + default() + KEEP + IMPLY + varint(0) + RECALL
+    assert both.judge(body + close(0, weights([0.0, 1.0]), witness([slopes]))).verdict == ACCEPTED

@@ -90,7 +90,10 @@ def test_several_methods_are_compared_and_drawn(verify: Any, digits: tuple[str, 
     ("options", "words"),
     [
         ([], ["--method"]),
-        (["--method", "planet"], ["planet", "active_set, alpha_crown, as_sp, big_m, crown, interval, lp, lp_cuts"]),
+        (
+            ["--method", "planet"],
+            ["planet", "active_set, alpha_crown, as_sp, bdd_plus, big_m, crown, interval, lp, lp_cuts"],
+        ),
         (["--method", "crown", "--intermediate", "planet"], ["planet", "wong_kolter"]),
         (["--method", "big_m", "--iterations", "-1"], ["--iterations"]),
     ],
@@ -107,7 +110,7 @@ def test_command_lines_that_cannot_be_understood(
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (["--iterations", "3"], "alpha_crown, as_sp, big_m, lp_cuts, propagated"),
+        (["--iterations", "3"], "alpha_crown, as_sp, bdd_plus, big_m, lp_cuts, propagated"),
         (["--set", "bounding.big_m.steps=3"], "bounding.big_m.steps"),
         (["--plot", "/nowhere/f.png"], "/nowhere"),
         (["--plot", "f.bmpx"], "'bmpx'"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from verifier.batch.instances import Instance
+from verifier.batch.instances import Instance, Listed
 from verifier.config import Config
 from verifier.errors import InputError
 from verifier.files import digest, read_stored
@@ -17,6 +19,9 @@ from verifier.machine import Machine
 from verifier.network.models.identity import digest_of
 from verifier.result.result import Setting
 from verifier.result.status import Status
+
+LONGEST = 50
+"""Characters of each name in the name of a proof: file systems take 255 bytes."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -27,6 +32,7 @@ class Job(msgspec.Struct, frozen=True):
     config: dict[str, Any]  # resolved
     machine: Machine
     seed: int = 0
+    proof: str | None = None  # the file that gets the proof of an `unsat`
 
     def status(self, start: float | None = None) -> Status:
         """Nothing is known yet; the time limit counts from `start` (default: now)."""
@@ -36,7 +42,10 @@ class Job(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How every instance of a batch is treated.  `words` are the same options as words of a command line."""
+    """How every instance of a batch is treated.  `words` are the same options as words of a command line.
+
+    `proofs` is the folder, as an absolute path, that gets the proof of every `unsat`.
+    """
 
     config: Config = field(default_factory=Config)
     machine: Machine = field(
@@ -44,16 +53,23 @@ class Terms:
     )  # of each worker; the time limits are those of the instances
     seed: int = 0
     words: tuple[str, ...] = ()
+    proofs: str | None = None
 
     def job(self, instance: Instance) -> Job:
         machine = replace(self.machine, timeout=instance.timeout)
-        return Job(instance.network, instance.prop, self.config.resolved(), machine, self.seed)
+        return Job(instance.network, instance.prop, self.config.resolved(), machine, self.seed, self.proof(instance))
+
+    def proof(self, instance: Listed) -> str | None:
+        """The file for the proof of this instance, if proofs are wanted."""
+        return None if self.proofs is None else os.path.join(self.proofs, proof_name(instance))
 
     def command(self, instance: Instance) -> list[str]:
-        """The command line that decides this instance alone."""
+        """The command line that decides this instance alone.  Its proof goes to the folder where it is typed."""
         limit = [] if instance.timeout is None else ["--timeout", f"{instance.timeout:g}"]
         machine = ["--device", self.machine.device, "--threads", str(self.machine.cores)]
-        return ["verify", instance.network, instance.prop, *limit, *self.words, *machine, "--seed", str(self.seed)]
+        proof = [] if self.proofs is None else ["--proof", proof_name(instance)]
+        seed = ["--seed", str(self.seed)]
+        return ["verify", instance.network, instance.prop, *limit, *self.words, *machine, *seed, *proof]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +92,20 @@ def line_of(instance: Instance, terms: Terms, reply: Reply) -> bytes:
         "onnx": instance.onnx,
         "vnnlib": instance.vnnlib,
         "command": terms.command(instance),
+        "proof_wanted": terms.proofs is not None,
         "prepare_time": round(reply.prepare_time, 6),
         "run_time": round(reply.run_time, 6),
     }
     return json.dumps(data, allow_nan=False).encode()
+
+
+def proof_name(instance: Listed) -> str:
+    """A name for the proof of an instance: readable, and no other instance of a batch has it."""
+    stems = [os.path.basename(path).removesuffix(".gz") for path in (instance.onnx, instance.vnnlib)]
+    words = [instance.category, stems[0].removesuffix(".onnx"), stems[1].removesuffix(".vnnlib")]
+    readable = "-".join(re.sub(r"[^\w.+=,]+", "_", word, flags=re.ASCII)[:LONGEST] for word in words)
+    # Names alone do not tell instances apart: two lists may lie in folders of one name.
+    return f"{readable}-{digest(repr(instance.key).encode())[:12]}.proof"
 
 
 def network_digest(path: str) -> str | None:

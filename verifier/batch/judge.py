@@ -26,6 +26,7 @@ class Kind(Enum):
     LOST = "REGRESSION"  # a verdict of the baseline is gone
     ERROR = "ERROR"
     UNMET = "NOT MET"  # what --require asks for
+    UNPROVED = "NO PROOF"  # of an `unsat`, though one was wanted; the batch does not fail, `verify check` will
 
 
 class Require(Enum):
@@ -85,6 +86,8 @@ class Demands:
             yield Finding(Kind.ERROR, record, record.why)
         elif self.require is not None and not self.require.met(verdict):
             yield Finding(Kind.UNMET, record, f"{verdict.value}, but {self.require.value} is required")
+        if record.unproved is not None:
+            yield Finding(Kind.UNPROVED, record, record.unproved, fails=False)
 
 
 def _lost(before: Record, now: Record) -> bool:

@@ -33,6 +33,17 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredProof:
+    """The proof of an `unsat`, as it was written."""
+
+    file: str
+    sha256: str
+    bytes: int | None = None
+    leaves: int | None = None
+    seconds: float | None = None  # of writing
+
+
+@dataclass(frozen=True, slots=True)
 class Record(Listed):
     """One instance of one run; None where a line does not tell."""
 
@@ -47,6 +58,9 @@ class Record(Listed):
     peak_rss_mb: float | None = None
     witness: Witness | None = None
     rounding_witness: Witness | None = None  # where the network's own run violates what was proved
+    proof: StoredProof | None = None
+    proof_wanted: bool = False
+    unproved: str | None = None  # why there is no proof of an `unsat` though one was wanted
     command: str = ""
     network_sha256: str | None = None
     property_sha256: str | None = None
@@ -150,6 +164,9 @@ def parse(line: bytes | str) -> Record | None:
         peak_rss_mb=_number(statistics, "peak_rss_mb"),
         witness=_witness(data, "counterexample") if verdict is Verdict.SAT else None,
         rounding_witness=_witness(data, "rounding_witness") if verdict is Verdict.UNSAT else None,
+        proof=_proof(data) if verdict is Verdict.UNSAT else None,
+        proof_wanted=data.get("proof_wanted") is True,
+        unproved=_unproved(data, verdict),
         command=_command(data, (network, prop), timeout),
         network_sha256=_text(data, "network_sha256"),
         property_sha256=_text(data, "property_sha256"),
@@ -205,6 +222,21 @@ def _witness(line: Mapping[str, Any], key: str) -> Witness | None:
         return None
     real = key == "counterexample" and line.get("arithmetic") != "run"
     return Witness(tuple(map(float, x)), tuple(map(float, y)), data.get("exact") is not False, real)
+
+
+def _proof(line: Mapping[str, Any]) -> StoredProof | None:
+    data = _object(line, "proof")
+    file, sha256 = _text(data, "file"), _text(data, "sha256")
+    if file is None or sha256 is None:
+        return None
+    return StoredProof(file, sha256, _integer(data, "bytes"), _integer(data, "leaves"), _number(data, "seconds"))
+
+
+def _unproved(line: Mapping[str, Any], verdict: Verdict) -> str | None:
+    wanted = line.get("proof_wanted") is True and verdict is Verdict.UNSAT
+    if not wanted or _proof(line) is not None:
+        return None
+    return _text(line, "message") or "no proof was written"
 
 
 def _family(network: str) -> str:

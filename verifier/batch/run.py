@@ -4,7 +4,8 @@ A result counts if it is a verdict, the files are the same and the question was 
 their cause may be gone (a library that was missing, a full disk).  Files that changed are decided again: their old
 results are about other networks.  Another question (time limit, configuration, seed, version of this program) is
 refused: results that answer different questions must not stand in one table, and hours of work must not vanish
-because of a mistyped option.  Threads, device and engine do not change what a result means.
+because of a mistyped option.  Threads, device and engine do not change what a result means.  Where proofs are wanted,
+an `unsat` counts as long as the proof that it speaks of is there as it was written.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from verifier.batch.judge import Demands, Finding
 from verifier.batch.records import Record, flat
 from verifier.batch.store import Store
 from verifier.errors import InputError
-from verifier.output import tell
+from verifier.files import blamed
+from verifier.output import clear, tell
 from verifier.result.delivery import interruptible
 from verifier.result.result import finite
 from verifier.result.verdict import Verdict
@@ -88,10 +90,12 @@ def _complete(plan: Plan, store: Store) -> None:
     left = unfinished(plan.instances, plan.terms, store)
     if left.outdated:
         log.warning("%d networks or properties have changed; they are decided again", len(left.outdated))
+    if left.robbed:
+        log.warning("%d proofs are gone or have changed; their instances are decided again", len(left.robbed))
     if left.failed and not plan.quiet:
         tell(f"{len(left.failed)} instances ended in an error; they are tried again")
     store.remove_table()  # until the end: an old one may hold what is forgotten here
-    store.forget((*left.outdated, *left.failed))
+    store.forget((*left.outdated, *left.failed, *left.robbed))
     done = len(plan.instances) - len(left.todo)
     if done and not plan.quiet:
         tell(f"{done} of {len(plan.instances)} instances are done already")
@@ -101,10 +105,23 @@ def _complete(plan: Plan, store: Store) -> None:
 
 
 def _decide(plan: Plan, todo: Sequence[Instance], store: Store, observer: Observer) -> None:
+    for instance in todo:
+        _remove_proof(instance, plan.terms)
     finished = plan.engine.run(todo, plan.terms, observer)
     with contextlib.closing(finished):
         for instance, reply in finished:
-            observer.recorded(store.append(line_of(instance, plan.terms, reply)))
+            record = store.append(line_of(instance, plan.terms, reply))
+            if record.proof is None:  # one that was written too late for the answer
+                _remove_proof(instance, plan.terms)
+            observer.recorded(record)
+
+
+def _remove_proof(instance: Instance, terms: Terms) -> None:
+    """No proof lies there that no result speaks of."""
+    file = terms.proof(instance)
+    if file is not None:
+        with blamed("the old proof cannot be removed", file):
+            clear(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +131,13 @@ class Unfinished:
     todo: tuple[Instance, ...]
     outdated: tuple[Key, ...] = ()  # about older files
     failed: tuple[Key, ...] = ()  # errors
+    robbed: tuple[Key, ...] = ()  # of their proofs
 
 
 def unfinished(instances: Sequence[Instance], terms: Terms, store: Store) -> Unfinished:
     """Raises InputError if a result in the store answers another question."""
     of_network, of_property = functools.cache(network_digest), functools.cache(file_digest)  # many share a network
-    todo, outdated, failed = [], [], []
+    todo, outdated, failed, robbed = [], [], [], []
     for instance in instances:
         record = store.records.get(instance.key)
         if record is None:
@@ -135,13 +153,17 @@ def unfinished(instances: Sequence[Instance], terms: Terms, store: Store) -> Unf
                 f"the folder holds results with {difference}; --fresh starts anew, another --out keeps both",
                 store.folder,
             )
-    return Unfinished(tuple(todo), tuple(outdated), tuple(failed))
+        elif record.proof is not None and file_digest(record.proof.file) != record.proof.sha256:
+            todo.append(instance)
+            robbed.append(record.key)
+    return Unfinished(tuple(todo), tuple(outdated), tuple(failed), tuple(robbed))
 
 
 def _difference(record: Record, instance: Instance, terms: Terms) -> str | None:
     """How the question behind a result differs from the one that is asked now."""
     asked: dict[str, Any] = {"timeout": instance.timeout, "seed": terms.seed, "version": verifier.__version__}
     told: dict[str, Any] = {"timeout": record.timeout, "seed": record.seed}
+    asked["proofs"], told["proofs"] = ("wanted" if w else None for w in (terms.proofs, record.proof_wanted))
     told["version"] = record.versions.get("strata-verifier", verifier.__version__)
     asked |= flat(json.loads(json.dumps(finite(terms.config.resolved()))))  # as the record has it: lists for tuples
     told |= flat(record.config)

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 LINES = "results.jsonl"
 TABLE = "results.csv"
+CHECKS = "checks.jsonl"
 LOCK = ".lock"
 
 
@@ -119,7 +120,7 @@ def opened(folder: str, fresh: bool = False) -> Iterator[Store]:
         _exclude(lock, folder)
         if fresh:
             with blamed("the old results cannot be removed", folder):
-                for name in (LINES, TABLE):
+                for name in (LINES, TABLE, CHECKS):
                     (path / name).unlink(missing_ok=True)
         yield Store(path)
 

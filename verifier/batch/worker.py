@@ -107,7 +107,8 @@ def _solve(job: Job, status: Status) -> Result:
     from verifier.loading import GivenFiles
     from verifier.pipeline import Request, decide
 
-    return decide(Request(GivenFiles(job.network, job.prop), Config.of(job.config), job.machine, job.seed), status)
+    given = GivenFiles(job.network, job.prop)
+    return decide(Request(given, Config.of(job.config), job.machine, job.seed, proof=job.proof), status)
 
 
 def _own_stdout() -> BinaryIO:

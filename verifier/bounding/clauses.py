@@ -33,6 +33,7 @@ class ClauseBounds:
     points: dict[int, Float[Tensor, " n0"]]  # of open clauses, at most `most` of them
     regions: dict[int, Region]  # the bounds of boxes with open clauses (D = 1), at most `most` of them
     best: dict[int, tuple[int, bool]] = field(default_factory=dict)  # the row, and whether a sweep bounds it better
+    error: dict[int, float] = field(default_factory=dict)  # what was subtracted for rounding
 
     @property
     def worst(self) -> float:
@@ -68,6 +69,7 @@ class ClauseBounder:
         points: dict[int, Tensor] = {}
         regions: dict[int, Region] = {}
         rows_of: dict[int, tuple[int, bool]] = {}
+        errors: dict[int, float] = {}
         seen = torch.inf
         boxes = torch.arange(len(problem.lower), device=lower.device)
         for some in boxes.split(boxes_together(problem.network, self.batch)):
@@ -76,26 +78,31 @@ class ClauseBounder:
             table = RowsOfBoxes.of(problem, some)
             sides = problem.lower[some], problem.upper[some]
             region = self.intermediate.region(problem.network, *sides, until, workers)
-            found, swept, x0 = self._rows(problem.network, region, table, until)
+            found, swept, error, x0 = self._rows(problem.network, region, table, until)
             for clause, rows in table.rows_of.items():
                 best = int(found[rows].argmax())
                 lower[clause] = found[rows][best]
                 rows_of[clause] = best, bool(swept[rows][best])
+                errors[clause] = float(error[rows][best])
                 if not bool(closes(lower[clause])) and x0 is not None and len(points) < self.most:
                     points[clause] = x0[rows][best]
                     box = int(some[rows[0]])
                     regions.setdefault(box, region.select(torch.tensor([rows[0]], device=lower.device)))
                 seen = min(seen, float(lower[clause]))
             report(seen)
-        return ClauseBounds(lower, points, regions, rows_of)
+        return ClauseBounds(lower, points, regions, rows_of, errors)
 
     def _rows(
         self, net: Network, region: Region, table: RowsOfBoxes, until: Until
-    ) -> tuple[Float[Tensor, "D S"], Bool[Tensor, "D S"], Float[Tensor, "D S n0"] | None]:
-        """The better bound of each row, whether it is that of the sweep, and where that is attained."""
-        interval = Interval().bound(net, region, table.objective, until).lower
+    ) -> tuple[Float[Tensor, "D S"], Bool[Tensor, "D S"], Float[Tensor, "D S"], Float[Tensor, "D S n0"] | None]:
+        """The better bound of each row, whether it is the sweep's, its rounding, and where the sweep attains it."""
+        interval = Interval().bound(net, region, table.objective, until)
         linear = Linear().bound(net, region, table.objective, until)
-        return torch.maximum(interval, linear.lower), linear.lower >= interval, linear.x0
+        assert interval.error is not None
+        assert linear.error is not None
+        swept = linear.lower >= interval.lower
+        error = torch.where(swept, linear.error, interval.error)
+        return torch.maximum(interval.lower, linear.lower), swept, error, linear.x0
 
 
 def boxes_together(net: Network, most: int) -> int:

@@ -9,6 +9,7 @@ Read in this order; docs/proofs.md has the format, the derivation and the consta
     inequality   the one bound that everything rests on, in float64 with its rounding subtracted
     scope        what is known at a node: a box, bounds of neurons, open clauses; intervals
     tree         the rules, and the walk over a proof
+    implied      signs that a row of a clause forces
     witness      bytes to multipliers; not trusted, because every multiplier is sound
     stream       the archive, and numbers from its bytes
     exact        the same inequality in rational arithmetic

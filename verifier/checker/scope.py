@@ -27,7 +27,8 @@ class Scope:
 
     `sizes[k - 1]` is at least |W| X + |b| of layer k, X the largest |x| of what it reads, and at least SMALLEST;
     infinite if that or an X is above LARGEST.  Arrays are never written to.
-    `before` is what an earlier node knew (`keep`), with the signs since then: every point of this scope lies in it.
+    Every point of the part in question that is unsafe by an open clause lies in the scope.  It also lies in `before`,
+    which is what an earlier node knew (`keep`), with the signs since then.
     """
 
     low: Array
@@ -72,6 +73,12 @@ class Scope:
     def at_most_zero(self, k: int, i: int) -> Scope:
         before = None if self.before is None else self.before.at_most_zero(k, i)
         return replace(self._one(k, i, self.lower[k - 1][i], min(self.upper[k - 1][i], 0.0)), before=before)
+
+    def blocking(self, k: int, some: Array) -> Scope:
+        """With t <= 0 for some neurons of group k."""
+        before = None if self.before is None else self.before.blocking(k, some)
+        upper = np.where(some, np.minimum(self.upper[k - 1], 0.0), self.upper[k - 1])
+        return replace(self.bounded(k, self.lower[k - 1], upper), before=before)
 
     def _one(self, k: int, i: int, low: float, high: float) -> Scope:
         lows, highs = list(self.lower), list(self.upper)

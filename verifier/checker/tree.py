@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .exact import exact_plane, exact_target, recorded, require_confirmed, require_confirmed_interval
+from .implied import blocked
 from .inequality import Choice, Plane, Target, plane
 from .maps import Array, Ints, rational
 from .network import Network
@@ -168,6 +169,15 @@ class Walk:
             raise Rejected("no earlier bounds were kept")
         return [replace(scope.before, open=scope.open)]
 
+    def imply(self, scope: Scope) -> list[Scope]:
+        if len(scope.open) != 1:
+            raise Rejected("signs are implied by the only clause that is open, and there are others")
+        (number,) = scope.open
+        clause = self.clauses[number]
+        for k, some in blocked(self.net, clause, self.stream.below(len(clause.rows), "row of the clause")).items():
+            scope = scope.blocking(k, some)
+        return [scope]
+
     # -- what they share -----------------------------------------------------------------------------------------------
 
     def _group(self) -> int:
@@ -247,4 +257,5 @@ _NODES: dict[int, Callable[[Walk, Scope], list[Scope]]] = {
     8: Walk.part,
     9: Walk.keep,
     10: Walk.recall,
+    11: Walk.imply,
 }

@@ -28,6 +28,7 @@ _HELP = {
 @click.argument("sources", nargs=-1, required=True, metavar="CSV_OR_FOLDER...")
 @click.option("--out", required=True, metavar="DIR", help="The folder of the results; made if needed.")
 @click.option("--fresh", is_flag=True, help="Forget the results in DIR instead of going on from them.")
+@click.option("--proofs", metavar="DIR", help="Write the proof of every `unsat` to this folder; made if needed.")
 @click.option("--filter", "pattern", metavar="GLOB", help="Only networks or properties whose path or name matches.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N instances.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes. [default: cores / 4]")
@@ -45,6 +46,7 @@ def batch(**options: Any) -> int:
 
     Each result is a line of DIR/results.jsonl as soon as it is known.  The same command goes on where an earlier one
     was ended.  Exit code 0: all ran.  1: an error, a verdict against --expected, a regression, or --require not met.
+    `verify check --batch DIR` checks the proofs that --proofs has asked for.
     """
     start_logging(options["quiet"], options["verbose"])
     settings = Common.of(options)
@@ -104,7 +106,8 @@ def _plan(options: dict[str, Any], settings: Common, instances: tuple[Instance, 
     memory = options["memory"] * 10**6 if options["memory"] else memory_each(jobs)
     launch = Launch(threads, memory, settings.verbose)
     words = _words(options["config"], options["overrides"])
-    terms = Terms(settings.config, Machine(machine.device, threads), settings.seed, words)
+    proofs = _proofs(options["proofs"], settings)
+    terms = Terms(settings.config, Machine(machine.device, threads), settings.seed, words, proofs)
     if options["engine"] == "ray":
         from verifier.batch.cluster import RayEngine
 
@@ -112,6 +115,23 @@ def _plan(options: dict[str, Any], settings: Common, instances: tuple[Instance, 
     if options["address"] is not None:
         raise InputError("--address is that of a Ray cluster: add --engine ray")
     return Plan(instances, terms, LocalEngine(jobs, launch), jobs, settings.quiet)
+
+
+def _proofs(folder: str | None, settings: Common) -> str | None:
+    """The folder of the proofs, made if needed.  Raises InputError if it cannot be, or if the options allow none."""
+    if folder is None:
+        return None
+    from verifier.files import blamed
+    from verifier.loading import GivenFiles
+    from verifier.output import check_writable
+    from verifier.pipeline import Request
+
+    path = os.path.realpath(folder)
+    Request(GivenFiles("", ""), settings.config, proof=folder).recording()
+    with blamed("the folder of the proofs cannot be made", folder):
+        os.makedirs(path, exist_ok=True)
+    check_writable(os.path.join(path, "proof"))
+    return path
 
 
 def _words(config: str, overrides: tuple[str, ...]) -> tuple[str, ...]:

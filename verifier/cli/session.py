@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +87,7 @@ class Session(Delivery[Result]):
 
     def begin(self, trace: str | None = None, proof: str | None = None) -> Request:
         """Checks the common options and keeps the time limit from now on; what is to be done."""
-        return replace(begin(self, self.status, self._options, trace), proof=proof)
+        return begin(self, self.status, self._options, trace, proof)
 
     def early(self, reason: Reason) -> Result:
         if reason is Reason.TIMEOUT:
@@ -105,7 +105,13 @@ class Session(Delivery[Result]):
         return False
 
 
-def begin(delivery: Delivery[Any], status: Status, options: Mapping[str, Any], trace: str | None = None) -> Request:
+def begin(
+    delivery: Delivery[Any],
+    status: Status,
+    options: Mapping[str, Any],
+    trace: str | None = None,
+    proof: str | None = None,
+) -> Request:
     """Checks the common options of a command; from now on the time limit is kept, and a bar shows what is known.
 
     The status knows the options too, and all that an early answer needs is loaded.
@@ -122,7 +128,7 @@ def begin(delivery: Delivery[Any], status: Status, options: Mapping[str, Any], t
 
     assert network is not None
     assert prop is not None
-    return Request(GivenFiles(network, prop), common.config, common.machine, common.seed, trace)
+    return Request(GivenFiles(network, prop), common.config, common.machine, common.seed, trace, proof)
 
 
 @contextlib.contextmanager

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verifier.network.network import Network
+from verifier.proofs.lambdas import Lambdas
 from verifier.proofs.ledger import Note, Said
-from verifier.proofs.stream import Node, Pieces, varint
+from verifier.proofs.stream import Node, varint
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import BoxBounds, BoxEvidence, Care
 from verifier.search.boxes.boxes import BoxDomains
@@ -62,23 +63,6 @@ class Layout:
             found[:, place] = (slopes * STEPS).round().cpu().numpy().astype(np.uint8)
             start += size
         return found
-
-
-@dataclass(frozen=True, eq=False)
-class Lambdas:
-    """The weights of the rows of every pair, as bytes: those of the combination, and what closes it."""
-
-    problem: Problem
-
-    def bytes_of(self, clause: int, weights: NDArray[np.float64]) -> bytes:
-        count = len(self.problem.rows[clause].c)
-        if count == 1:
-            return b""
-        rows = weights[:count]
-        some = rows > 0
-        return b"".join(
-            piece for piece in Pieces().members(some).doubles(*rows[some].tolist()).done() if isinstance(piece, bytes)
-        )
 
 
 class BoxScribe:

@@ -28,6 +28,24 @@ BALANCED, SHARED, ROWS = 0, 1, 2
 SHARE, SHIFT = 0, 1
 
 
+@dataclass(frozen=True)
+class Wording:
+    """How the numbers of a witness are written: as they were rounded; what scales with the objective, times `unit`."""
+
+    precision: Precision
+    unit: float
+
+    def shares(self, out: Pieces, values: Doubles) -> None:
+        if self.precision.steps is None:
+            out.floats(values, self.precision.single)
+        else:
+            out.grid(values, self.precision.steps)
+
+    def numbers(self, out: Pieces, values: Doubles) -> None:
+        """The unit is a power of two, which may be too large for short floats."""
+        out.floats(values * self.unit, self.precision.single and self.unit == 1.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Encoder:
     """The witnesses of a batch, ready to be written one by one: what they hold, as arrays."""
@@ -53,27 +71,30 @@ class Encoder:
     def _deltas(self) -> list[Doubles | None]:
         return [None if part.delta is None else _array(part.delta) for part in self.witness.groups]
 
-    def encoded(self, place: Place, precision: Precision) -> list[Piece]:
-        """The witness of one region and objective.  Require: it was rounded in that way."""
-        sections, count = Pieces(), 0
+    def encoded(self, place: Place, precision: Precision, unit: float = 1.0) -> list[Piece]:
+        """The witness of one region, for an objective that is `unit` times as large.
+
+        Require: it was rounded in that way.
+        """
+        sections, count, wording = Pieces(), 0, Wording(precision, unit)
         for k in range(len(self.sweep.kinks), 0, -1):
-            found = self._section(k, place, precision)
+            found = self._section(k, place, wording)
             if found is not None:
                 sections.add(found)
                 count += 1
         return Pieces().numbers(1, count).add(sections.done()).done()
 
-    def _section(self, k: int, place: Place, precision: Precision) -> list[Piece] | None:
+    def _section(self, k: int, place: Place, wording: Wording) -> list[Piece] | None:
         """What is said about group k; None if that is nothing."""
         flags, out = 0, Pieces()
         slopes, deltas = _at(self._slopes[k - 1], place), self._deltas[k - 1]
         if _at(self._ambiguous[k - 1], place).any():  # slopes that are zero must be said, too
             flags |= SLOPES
-            _shares(out.members(self._kinks[k - 1], keep=True), slopes, precision)
+            wording.shares(out.members(self._kinks[k - 1], keep=True), slopes)
         if deltas is not None and _at(deltas, place).any():
             flags |= DELTAS
-            self._sparse(out, k, _at(deltas, place), precision)
-        cuts = [found for part in self.witness.groups[k - 1].cuts if (found := self._cut(k, part, place, precision))]
+            self._sparse(out, k, _at(deltas, place), wording)
+        cuts = [found for part in self.witness.groups[k - 1].cuts if (found := self._cut(k, part, place, wording))]
         if cuts:
             flags |= CUTS
             out.numbers(len(cuts))
@@ -81,10 +102,10 @@ class Encoder:
                 out.add(cut)
         return Pieces().numbers(k, flags).add(out.done()).done() if flags else None
 
-    def _sparse(self, out: Pieces, k: int, values: Doubles, precision: Precision) -> None:
+    def _sparse(self, out: Pieces, k: int, values: Doubles, wording: Wording) -> None:
         """The values at those kinks where they are not zero, and where that is."""
         out.members(self._some(k, values != 0))
-        out.floats(values[values != 0], precision.single)
+        wording.numbers(out, values[values != 0])
 
     def _some(self, k: int, which: Bools) -> Bools:
         """Some of the kinks of a group as a set of its neurons."""
@@ -92,7 +113,7 @@ class Encoder:
         found[np.flatnonzero(self._kinks[k - 1])[which]] = True
         return found
 
-    def _cut(self, k: int, part: CutPart, place: Place, precision: Precision) -> list[Piece] | None:
+    def _cut(self, k: int, part: CutPart, place: Place, wording: Wording) -> list[Piece] | None:
         """One cut at those kinks that use it; None if none does."""
         values = _at(_array(part.share if part.shift is None else part.shift), place)
         used = values != 0
@@ -111,9 +132,9 @@ class Encoder:
             for mask in masks:
                 out.raw(np.packbits(mask, bitorder="little").tobytes())
         if part.shift is None:
-            _shares(out.numbers(SHARE), values[used], precision)
+            wording.shares(out.numbers(SHARE), values[used])
         else:
-            out.numbers(SHIFT).floats(values[used], precision.single)
+            wording.numbers(out.numbers(SHIFT), values[used])
         return out.done()
 
     def _row_by_row(self, k: int, used: Bools, positive: Bools, negative: Bools) -> list[Bools]:
@@ -133,13 +154,6 @@ def has_sum(term: LinearMap) -> bool:
 
 def _source(term: tuple[int, LinearMap]) -> int:
     return term[0]
-
-
-def _shares(out: Pieces, values: Doubles, precision: Precision) -> None:
-    if precision.steps is None:
-        out.floats(values, precision.single)
-    else:
-        out.grid(values, precision.steps)
 
 
 def _array(values: Float[Tensor, "*axes"]) -> Doubles:

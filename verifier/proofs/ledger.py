@@ -193,7 +193,7 @@ class Ledger:
                 continue
             domain = self._domains[now]
             for place in domain.nodes:
-                if place < moved:
+                if place < moved and domain.closed and place == domain.nodes[-1]:
                     yield Pieces().numbers(Node.RECALL).done()
                 yield self._get(place)
             if domain.closed:

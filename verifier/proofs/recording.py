@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from verifier.bounding.clauses import ClauseBounds
+from verifier.bounding.core.closing import closes
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.solvers.crown import Slope
 from verifier.errors import InputError
-from verifier.proofs.attest import AsWritten, BoundsAsWritten
+from verifier.proofs.attest import CAUTION, AsWritten, BoundsAsWritten
 from verifier.proofs.boxes import CARE
 from verifier.proofs.ledger import Incomplete
 from verifier.proofs.witness import CONVERSIONS
@@ -20,10 +22,11 @@ from verifier.search.problem import ProblemSearch
 from verifier.search.signs.space import Policy
 from verifier.search.signs.tighten import Never
 
-log = logging.getLogger(__name__)
-
 KINDS = {None: 0, Slope.ADAPTIVE: 1, Slope.PARALLEL: 8}
 """How the checker computes the bounds of hidden neurons that a search begins with."""
+
+EVERY = 16
+"""Added to it: not only of ambiguous neurons."""
 
 
 class Recording:
@@ -36,11 +39,11 @@ class Recording:
         for tier in policy.ladder.tiers:
             if tier.solver.kind not in CONVERSIONS:
                 raise InputError(f"bounds of the tier '{tier.name}' cannot be written down by --proof", path)
-        self.path, self._kinds = path, KINDS[hidden.slope]
+        self.path, self._kinds = path, KINDS[hidden.slope] + (EVERY if hidden.passing_bytes else 0)
         self._writer: ProofWriter | None = None
 
     def begin(self, problem: Problem) -> None:
-        """The instance is loaded."""
+        """The instance is loaded.  Raises InputError if it has rows that no proof can hold."""
         self._writer = ProofWriter(problem, self._kinds)
 
     @property
@@ -48,22 +51,28 @@ class Recording:
         assert self._writer is not None, "the instance was not loaded"
         return self._writer
 
+    def careful(self, found: ClauseBounds) -> ClauseBounds:
+        """The bounds of the root, but clauses that they close by less than whoever checks them may need are open."""
+        errors = [found.error.get(clause, 0.0) for clause in range(len(found.lower))]
+        error = torch.tensor(errors, dtype=found.lower.dtype, device=found.lower.device)
+        slim = closes(found.lower) & ~closes(found.lower - CAUTION * error)
+        return replace(found, lower=torch.where(slim, 0.0, found.lower))
+
     def settled(self, found: ClauseBounds) -> None:
         """The bounds of the root have closed all clauses."""
         self.writer.settled(found)
 
     def provable(self, search: ProblemSearch) -> ProblemSearch:
         """The search with those means only whose closings can be written down."""
-        policy = replace(search.policy, prover=AsWritten(), imply=False, tightening=Never())
+        policy = replace(search.policy, prover=AsWritten(), tightening=Never())
         sharpening = search.sharpening
         if sharpening is not None:
             sharpening = replace(sharpening, bounder=BoundsAsWritten(sharpening.bounder))
         return replace(search, policy=policy, sharpening=sharpening, inputs=replace(search.inputs, care=CARE))
 
-    def written(self, header: dict[str, Any]) -> ProofFile | None:
-        """Writes the file; None, and a warning, if that does not succeed."""
+    def written(self, header: dict[str, Any]) -> ProofFile | str:
+        """Writes the file; where that does not succeed, a sentence that says why."""
         try:
             return self.writer.write(self.path, header)
         except (Incomplete, OSError) as error:
-            log.warning("no proof was written: %s", error)
-            return None
+            return f"no proof was written: {error}"

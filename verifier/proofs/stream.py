@@ -30,6 +30,7 @@ class Node(IntEnum):
     PART = 8
     KEEP = 9
     RECALL = 10
+    IMPLY = 11
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Writes the proof of an `unsat`: listens to the search, and puts what it heard in order at the end.
 
 requires:   a search whose domains are closed by what is written down (`attest.AsWritten`)
-guarantees: a file that is complete, or none.  It is made beside its place and moved there at once
+guarantees: a file that is complete, or none, also if the process is killed (`output.unseen`)
 source:     docs/proofs.md
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,9 +22,11 @@ import torch
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.closing import closes, crossed
 from verifier.network.network import Network
+from verifier.output import unseen
 from verifier.proofs.attest import Attested
 from verifier.proofs.boxes import BoxScribe
 from verifier.proofs.encode import Encoder, has_sum
+from verifier.proofs.lambdas import Lambdas
 from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Sharper, Written, parted
 from verifier.proofs.stream import Node, Piece, Pieces, Table, chosen
 from verifier.property.problem import Problem
@@ -37,6 +38,7 @@ from verifier.search.journal import (
     Closed,
     Event,
     Finishing,
+    Implied,
     Improved,
     Listener,
     Settled,
@@ -44,6 +46,7 @@ from verifier.search.journal import (
     Superseded,
     Undecided,
 )
+from verifier.search.signs.implied import forcing_rows
 from verifier.search.signs.root import Batch
 from verifier.shapes import Float, Tensor
 
@@ -75,7 +78,7 @@ class ProofWriter(Listener):
         self._problem, self._kinds = problem, kinds
         self._ledger = Ledger()
         self._settled: dict[int, Written] = {}
-        self._boxes = BoxScribe(problem)
+        self._boxes, self._lambdas = BoxScribe(problem), Lambdas(problem)
         self._finishing = -1  # the box that a search by signs is at work on, in this process
 
     # ------------------------------------------------------------ listening
@@ -98,8 +101,8 @@ class ProofWriter(Listener):
                 return list(self._clipped(number.tolist(), evidence()))
             case Superseded(number=number) if len(number):
                 return [Dropped(tuple(number.tolist()))]
-            case Improved():
-                return list(_improved(event))
+            case Implied() | Improved():
+                return list(self._known(event))
             case Settled(evidence=evidence):
                 self.settled(evidence())
         return None
@@ -134,7 +137,17 @@ class ProofWriter(Listener):
         for d, (number, clause) in enumerate(zip(numbers, clauses, strict=True)):
             weights = proof.witness.weights
             rows = torch.ones(1, dtype=torch.float64) if weights is None else weights[d, 0]
-            yield Said(number, self._close(clause, rows, encoder.encoded((d, 0), proof.precision)), last=True)
+            witness = encoder.encoded((d, 0), proof.precision, self._lambdas.unit(clause))
+            yield Said(number, self._close(clause, rows, witness), last=True)
+
+    def _known(self, event: Implied | Improved) -> Iterator[Note]:
+        """Bounds on whole boxes: those that clauses imply, and those that were sharpened."""
+        if isinstance(event, Improved):
+            yield from _improved(event)
+            return
+        for number, clause in zip(event.number.tolist(), event.clause.tolist(), strict=True):
+            for row in forcing_rows(self._problem, clause):
+                yield Said(number, Pieces().numbers(Node.IMPLY, row).done(), last=False)
 
     def _crossed(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
         batch, _ = evidence
@@ -144,29 +157,18 @@ class ProofWriter(Listener):
             yield Said(number, Pieces().numbers(Node.EMPTY, *batch.root.place(kink)).done(), last=True)
 
     def _close(self, clause: int, weights: Float[Tensor, " m"], witness: Sequence[Piece]) -> Written:
-        out = Pieces().numbers(Node.CLOSE, clause)
-        rows = weights[: len(self._problem.rows[clause].c)].cpu().numpy()
-        if len(rows) > 1:
-            out.members(rows > 0).doubles(*rows[rows > 0].tolist())
-        return out.add(witness).done()
+        lambdas = self._lambdas.bytes_of(clause, weights.cpu().numpy())
+        return Pieces().numbers(Node.CLOSE, clause).raw(lambdas).add(witness).done()
 
     # ------------------------------------------------------------ the file
 
     def write(self, path: str, header: dict[str, Any]) -> ProofFile:
         """Writes the proof.  Raises Incomplete if there is a hole in it, and OSError."""
         place = Path(os.path.realpath(path))
-        with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as file:
-            try:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                    archive.writestr("header.json", json.dumps({"format": "strata-proof", "version": VERSION} | header))
-                    with archive.open("proof.bin", "w", force_zip64=True) as stream:
-                        self._stream(stream.write)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(file.name, place)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        with unseen(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("header.json", json.dumps({"format": "strata-proof", "version": VERSION} | header))
+            with archive.open("proof.bin", "w", force_zip64=True) as stream:
+                self._stream(stream.write)
         return ProofFile(path, place.stat().st_size, _sha256(place), self._ledger.leaves + len(self._settled))
 
     def _stream(self, write: Any) -> None:
@@ -228,7 +230,7 @@ def _bounds(net: Network, kinds: int) -> Written:
     one step back through the sum itself gives its intervals; what builds upon them follows group by group.
     """
     cancels = [any(has_sum(term) for _, term in group.terms) for group in net.groups]
-    if kinds != ADAPTIVE or not any(cancels):
+    if not kinds & ADAPTIVE or not any(cancels):
         return Pieces().numbers(Node.DEFAULT, 1, kinds).done()
     out = Pieces().numbers(Node.DEFAULT, 1, 0)
     for k, group in enumerate(net.groups, 1):

@@ -130,6 +130,10 @@ class RoundedRows:
     def __len__(self) -> int:
         return int(self.A.shape[0])
 
+    def factors(self) -> Doubles:
+        """What every exact row was multiplied by: a power of two, infinite if no float is as large."""
+        return np.array([_float(_factor(row)) for row in self.exact])
+
     @staticmethod
     def of(exact: Sequence[ExactRow], n_x: int, n_y: int, box: tuple[Doubles, Doubles]) -> RoundedRows:
         """Float rows of exact ones.  `box`: the outward bounds [n_x] on which inexact entries of B are absorbed."""
@@ -158,13 +162,27 @@ class RoundedRows:
 
 def _scaled(row: ExactRow) -> ExactRow:
     """The same row divided by a power of two, so that its largest coefficient is about 1 if it is far from that."""
-    largest = max((abs(value) for _, value in (*row.y, *row.x)), default=Fraction(1))
-    if not largest or Fraction(1, FAR) <= largest <= FAR:
+    factor = _factor(row)
+    if factor == 1:
         return row
-    exponent = largest.numerator.bit_length() - largest.denominator.bit_length()
-    factor = Fraction(1, 2**exponent) if exponent >= 0 else Fraction(2**-exponent)
     y, x = (tuple((i, value * factor) for i, value in terms) for terms in (row.y, row.x))
     return ExactRow(y, x, row.bound * factor, row.strict)
+
+
+def _factor(row: ExactRow) -> Fraction:
+    """What a row is multiplied by."""
+    largest = max((abs(value) for _, value in (*row.y, *row.x)), default=Fraction(1))
+    if not largest or Fraction(1, FAR) <= largest <= FAR:
+        return Fraction(1)
+    exponent = largest.numerator.bit_length() - largest.denominator.bit_length()
+    return Fraction(1, 2**exponent) if exponent >= 0 else Fraction(2**-exponent)
+
+
+def _float(power: Fraction) -> float:
+    try:
+        return float(power)
+    except OverflowError:
+        return np.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)

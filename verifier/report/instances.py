@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from verifier.batch.instances import Names
 from verifier.batch.records import Record, Witness
-from verifier.report.markup import Child, Markup, bound, breakable, count, joined, seconds, tag, verdict
+from verifier.report.markup import NOTHING, Child, Markup, bound, breakable, count, joined, seconds, tag, verdict
 from verifier.report.pictures import Album, Picture
 from verifier.report.summary import Run
 
@@ -21,6 +22,7 @@ COLUMNS = {
     "instance": None,
     "run": None,  # only if there are several
     "verdict": None,
+    "proof": None,  # only if proofs were wanted
     "seconds": "number",
     "domains": "number extra",  # extra: left out of a narrow page
     "lower bound": "number extra",
@@ -43,23 +45,37 @@ class Anchors:
 
 def instance_table(runs: Sequence[Run], anchors: Anchors, album: Album) -> Markup:
     """All entries.  Each is a `tbody` of its own, so that a script can sort and filter them."""
-    several = len(runs) > 1
-    head = [tag("th", name, scope="col", class_=kind) for name, kind in COLUMNS.items() if several or name != "run"]
+    several, proofs = len(runs) > 1, any(record.proof_wanted for run in runs for record in run.records)
+    left_out = {name for name, shown in {"run": several, "proof": proofs}.items() if not shown}
+    head = [tag("th", name, scope="col", class_=kind) for name, kind in COLUMNS.items() if name not in left_out]
     tables = [run.by_names for run in runs]
     bodies = []
     for key in anchors.keys:
         for i, (run, records) in enumerate(zip(runs, tables, strict=True)):
             if key in records:
-                name = run.name if several else None
-                bodies.append(_entry(records[key], name, anchors.of(key, i), album.pictures(records[key])))
+                labels = Labels(run.name if several else None, _proof(run, records[key]) if proofs else None)
+                bodies.append(_entry(records[key], labels, anchors.of(key, i), album.pictures(records[key])))
     return tag("table", tag("thead", tag("tr", *head)), *bodies, class_="instances", id="instances")
 
 
-def _entry(record: Record, run: str | None, anchor: str, pictures: Sequence[Picture]) -> Markup:
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What an entry tells in columns that not every page has; None if this one has not."""
+
+    run: str | None
+    proof: str | None
+
+
+def _proof(run: Run, record: Record) -> str:
+    return run.proof(record) or NOTHING
+
+
+def _entry(record: Record, labels: Labels, anchor: str, pictures: Sequence[Picture]) -> Markup:
     cells = [
         tag("th", tag("a", breakable(_stem(record.vnnlib)), href=f"#{anchor}"), scope="row", class_="instance"),
-        None if run is None else tag("td", breakable(run), class_="run"),
+        None if labels.run is None else tag("td", breakable(labels.run), class_="run"),
         tag("td", verdict(record.verdict), class_="verdict"),
+        None if labels.proof is None else tag("td", labels.proof, class_="proof"),
         tag("td", seconds(record.run_time), class_="seconds number", data_value=repr(record.run_time)),
         tag("td", count(record.domains), class_="number extra", data_value=_value(record.domains)),
         tag("td", bound(record.lower_bound), class_="number extra", data_value=_value(record.lower_bound)),
@@ -77,7 +93,7 @@ def _entry(record: Record, run: str | None, anchor: str, pictures: Sequence[Pict
         id=anchor,
         data_family=record.category,
         data_verdict=record.verdict.value,
-        data_run=run,
+        data_run=labels.run,
     )
 
 
@@ -104,6 +120,7 @@ def _details(record: Record, pictures: Sequence[Picture]) -> list[Child]:
         ("time", ", ".join(f"{name} {seconds(value)} s" for name, value in record.phases.items() if value) or None),
         ("domains", count(record.domains) if record.domains else None),
         ("lower bound", None if record.lower_bound is None else repr(record.lower_bound)),
+        ("proof", _written(record)),
         ("memory", None if not record.peak_rss_mb else f"{record.peak_rss_mb:,.0f} MB at most"),
     ]
     known = [joined(tag("dt", name), tag("dd", value)) for name, value in facts if value]
@@ -114,6 +131,16 @@ def _details(record: Record, pictures: Sequence[Picture]) -> list[Child]:
         None if record.witness is None else _numbers(record.witness, "counterexample"),
         None if record.rounding_witness is None else _numbers(record.rounding_witness, "violated by rounding"),
     ]
+
+
+def _written(record: Record) -> str | None:
+    """The proof's file, size and leaves; or why there is none."""
+    if record.proof is None:
+        return record.unproved
+    told = [record.proof.file]
+    told += [] if record.proof.bytes is None else [f"{record.proof.bytes:,} bytes"]
+    told += [] if record.proof.leaves is None else [f"{record.proof.leaves:,} leaves"]
+    return ", ".join(told)
 
 
 def _figures(pictures: Sequence[Picture]) -> Markup:

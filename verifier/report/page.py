@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 
+from verifier.batch.checks import Standing
 from verifier.batch.records import Record
 from verifier.batch.summary import OTHER, Tally, tally
 from verifier.report.instances import Anchors, instance_table
@@ -31,6 +33,9 @@ COLOURS = 8
 """Curves that the style sheet tells apart."""
 
 ORDER = (Verdict.UNSAT, Verdict.SAT, Verdict.UNKNOWN, Verdict.TIMEOUT, Verdict.ERROR)
+
+ALARMING = (Standing.REJECTED.value, Standing.UNREADABLE.value)
+"""What is said of proofs that a reader must not miss."""
 
 ANSWERS = {
     Verdict.UNSAT: "the property holds",
@@ -98,14 +103,19 @@ def heading(runs: Sequence[Run], title: str) -> Markup:
 
 
 def alarms(runs: Sequence[Run], anchors: Anchors) -> Markup | None:
-    """What a reader must not miss: runs that contradict each other, lines that could not be read."""
+    """What a reader must not miss: runs that contradict each other, rejected proofs, lines that could not be read."""
     notes = []
     wrong = contradictions(runs)
     if wrong:
         links = [tag("li", tag("a", " · ".join(key), href=f"#{_first(runs, key, anchors)}")) for key in wrong]
         text = f"{len(wrong)} instance{_s(len(wrong))}: sat in one run and unsat in another. One of them is wrong."
         notes.append(tag("div", tag("strong", text), tag("ul", *links), class_="alarm", role="alert"))
-    for run in runs:
+    for i, run in enumerate(runs):
+        bad = [record.names for record in run.records if run.proof(record) in ALARMING]
+        if bad:
+            links = [tag("li", tag("a", " · ".join(key), href=f"#{anchors.of(key, i)}")) for key in bad]
+            text = f"{len(bad)} proof{_s(len(bad))} of {run.name}: not accepted by the checker."
+            notes.append(tag("div", tag("strong", text), tag("ul", *links), class_="alarm", role="alert"))
         if run.skipped:
             lines = "1 line is" if run.skipped == 1 else f"{run.skipped} lines are"
             notes.append(tag("div", f"{lines} left out of {run.name}: not readable as results.", class_="remark"))
@@ -131,6 +141,7 @@ def _card(run: Run, index: int) -> Markup:
         ("time limit", _range(run.records)),
     ]
     counts = [tag("li", tag("b", count(found.counts[v])), " ", verdict(v)) for v in ORDER]
+    conditions.append(("proofs", _proofs(run)))
     facts = [tag("div", tag("dt", name), tag("dd", value)) for name, value in conditions if value]
     return tag(
         "article",
@@ -141,6 +152,12 @@ def _card(run: Run, index: int) -> Markup:
         tag("p", tag("b", f"{seconds(found.seconds)} s"), " in total, PAR-2 ", tag("b", f"{seconds(found.par2)} s")),
         tag("dl", *facts),
     )
+
+
+def _proofs(run: Run) -> str | None:
+    """How many proofs of the `unsat` were accepted, and how many not."""
+    counts = Counter(said for record in run.records if (said := run.proof(record)) is not None)
+    return ", ".join(f"{n} {said}" for said, n in sorted(counts.items())) or None
 
 
 def _range(records: Sequence[Record]) -> str | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from verifier.batch.instances import Names
+from verifier.batch.checks import Check, Standing, read_checks, standing_of
+from verifier.batch.instances import Key, Names
 from verifier.batch.records import Record, flat, parsed, read_bytes
 from verifier.batch.store import LINES
 from verifier.errors import InputError
 from verifier.result.verdict import Verdict
+
+NO_PROOF = "none"
+UNCHECKED = "not checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +26,20 @@ class Run:
     source: str
     records: tuple[Record, ...]
     skipped: int = 0  # lines that could not be read
+    checks: Mapping[Key, Check] = field(default_factory=dict)  # of proofs
 
     @property
     def by_names(self) -> dict[Names, Record]:
         return {record.names: record for record in self.records}
+
+    def proof(self, record: Record) -> str | None:
+        """What is to be said of the proof of a result; None where none was wanted."""
+        if not record.proof_wanted or record.verdict is not Verdict.UNSAT:
+            return None
+        if record.proof is None:
+            return NO_PROOF
+        standing = standing_of(record, self.checks)
+        return UNCHECKED if standing is None else NO_PROOF if standing is Standing.MISSING else standing.value
 
 
 def read_runs(folders: Sequence[str]) -> tuple[Run, ...]:
@@ -47,7 +61,8 @@ def _read(folder: str, name: str) -> Run:
     if not found:
         raise InputError("the file holds no result" + (" that can be read" if lines else ""), file)
     ordered = sorted(found.values(), key=lambda record: record.category)  # stable: else as listed
-    return Run(name, folder, tuple(ordered), sum(record is None for _, record in lines))
+    skipped = sum(record is None for _, record in lines)
+    return Run(name, folder, tuple(ordered), skipped, read_checks(file.parent))
 
 
 def _names(paths: list[Path]) -> list[str]:

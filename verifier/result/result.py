@@ -97,7 +97,7 @@ class Result(Circumstances):
     rounding_witness: Counterexample | None = None
     lower_bound: float | None = None  # of the largest row of the worst clause, certified; None if nothing is known
     statistics: Statistics = field(default_factory=Statistics)
-    proof: dict[str, Any] | None = None  # of an `unsat`: its file, bytes, SHA-256 and leaves
+    proof: dict[str, Any] | None = None  # of an `unsat`: its file, bytes, SHA-256, leaves, seconds of writing
 
     def __post_init__(self) -> None:
         if (self.verdict is Verdict.SAT) != (self.counterexample is not None):

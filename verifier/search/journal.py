@@ -57,9 +57,10 @@ class Settled(Event):
 
 @dataclass(frozen=True, eq=False)
 class Implied(Event):
-    """Domains of whole boxes begin with signs that their clauses imply."""
+    """Domains of whole boxes begin with signs that their clauses, numbers of the property, imply."""
 
     number: Int[Tensor, " D"]
+    clause: Int[Tensor, " D"]
     places: Callable[[], list[list[Place]]]
 
 

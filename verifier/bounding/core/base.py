@@ -98,6 +98,7 @@ class Bound:
     x0: Float[Tensor, "D S n0"] | None
     state: State | None = None  # the dual variables that were found; None where there are none
     iterations: int = 0  # steps of an ascent, or rounds of cuts that were added to linear programs; the most of any row
+    error: Float[Tensor, "D S"] | None = None  # what was subtracted for rounding, where that is known
 
     @classmethod
     def joined(cls, found: Sequence[Bound], dim: int = 1) -> Bound:
@@ -106,11 +107,13 @@ class Bound:
             return found[0]
         points = [f.x0 for f in found if f.x0 is not None]
         states = [f.state for f in found if f.state is not None]
+        errors = [f.error for f in found if f.error is not None]
         return cls(
             torch.cat([f.lower for f in found], dim=dim),
             torch.cat(points, dim=dim) if points else None,
             cat(states, dim) if states else None,
             max(f.iterations for f in found),
+            torch.cat(errors, dim=dim) if errors else None,
         )
 
     def then(self: BoundT, found: BoundT) -> BoundT:

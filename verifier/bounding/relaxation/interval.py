@@ -39,7 +39,8 @@ class Interval(Bounder):
     """Bounds each objective term by term over the interval image of its layer."""
 
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
-        low, high = interval_image(net.layers[objective.layer - 1], region)
+        layer = net.layers[objective.layer - 1]
+        low, high = interval_image(layer, region)
         lower, size = _over_box(objective.coefficients, low, high)
         if objective.inputs is not None:
             at_input, input_size = _over_box(objective.inputs, region.lower, region.upper)
@@ -49,7 +50,8 @@ class Interval(Bounder):
         error = gamma(low.shape[-1] + region.lower.shape[-1] + MARGIN) * size
         if objective.error is not None:
             error = error + objective.error
-        return Bound(settled(lower, error), None)
+        widened = (objective.coefficients.abs() @ layer_slack(layer, region, length=MARGIN).unsqueeze(-1)).squeeze(-1)
+        return Bound(settled(lower, error), None, error=error + widened)
 
 
 def _over_box(coefficients: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,7 @@ class Linear(Bounder):
         chunk = together(each, self.memory_bytes)
         parts = (objective.part(start, start + chunk) for start in range(0, objective.count, chunk))
         traces = [sweep.backward(part, choices) for part in parts]
-        return Bound.joined([Bound(trace.lower, trace.x0) for trace in traces])
+        return Bound.joined([Bound(trace.lower, trace.x0, error=trace.plane.error) for trace in traces])
 
     def choices(self, sweep: Sweep) -> tuple[Choice, ...]:
         return tuple(self.slope.choice(kinks) for kinks in sweep.kinks)

@@ -34,6 +34,12 @@ def implied_signs(
     return found.to(problem.lower.device)
 
 
+def forcing_rows(problem: Problem, clause: int) -> list[int]:
+    """The rows of a clause that force signs."""
+    rows = problem.rows[clause]
+    return [row for row in range(len(rows.c)) if _blocked(problem.network, rows, row)]
+
+
 def _blocked(net: Network, rows: ClauseRows, row: int) -> list[tuple[int, Tensor]]:
     """The neurons of each group that one row forces to block, as masks."""
     outputs = torch.nonzero(rows.A[row]).flatten()

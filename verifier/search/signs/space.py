@@ -140,7 +140,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         none = torch.full((root.clauses, 1), -1, device=root.device)
         self._whole = self._born(whole, none[:, 0], none)
         if bool(root.implied.any()):
-            self.journal.hear(Implied(self._whole, lambda: _places(whole, _fixed(whole))))
+            self.journal.hear(Implied(self._whole, root.numbers, lambda: _places(whole, _fixed(whole))))
         unknown = torch.full_like(root.known, torch.nan, dtype=torch.float32)
         return Brood(whole, self._whole, none, root.known.float(), unknown, None, 0)
 
