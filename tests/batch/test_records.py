@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report.lines import line
 
-from verifier.batch.records import StoredProof, Witness, parse
+from verifier.batch.records import StoredProof, StoredWitness, parse
 from verifier.result.result import Setting
 from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
@@ -30,7 +30,7 @@ def test_a_whole_line() -> None:
     assert record.verdict is Verdict.SAT
     assert (record.run_time, record.timeout, record.domains, record.lower_bound) == (2.5, 10.0, 7, -0.5)
     assert record.phases == {"load": 0.1, "attack": 0.2, "root": 0.3, "search": 0.0}
-    assert record.witness == Witness((0.5, -1.0), (2.0,))
+    assert record.witness == StoredWitness((0.5, -1.0), (2.0,))
     assert record.command == "verify /there/net.onnx /there/p.vnnlib --timeout 10"
     assert record.versions == {"strata-verifier": "0.1.0"}
 
@@ -42,8 +42,8 @@ def test_points_at_which_arithmetics_differ_are_told_apart() -> None:
     assert real is not None
     assert run is not None
     assert proved is not None
-    assert (real.witness, real.rounding_witness) == (Witness((0.5,), (2.0,), False, True), None)
-    assert run.witness == Witness((0.5,), (2.0,), False, False)
+    assert (real.witness, real.rounding_witness) == (StoredWitness((0.5,), (2.0,), False, True), None)
+    assert run.witness == StoredWitness((0.5,), (2.0,), False, False)
     assert (proved.witness, proved.rounding_witness) == (None, run.witness)
 
 

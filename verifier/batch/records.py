@@ -23,7 +23,7 @@ from verifier.result.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class StoredWitness:
     """The numbers of a counterexample."""
 
     x: tuple[float, ...]
@@ -56,8 +56,8 @@ class Record(Listed):
     domains: int | None = None
     lower_bound: float | None = None
     peak_rss_mb: float | None = None
-    witness: Witness | None = None
-    rounding_witness: Witness | None = None  # where the network's own run violates what was proved
+    witness: StoredWitness | None = None
+    rounding_witness: StoredWitness | None = None  # where the network's own run violates what was proved
     proof: StoredProof | None = None
     proof_wanted: bool = False
     unproved: str | None = None  # why there is no proof of an `unsat` though one was wanted
@@ -215,13 +215,13 @@ def _command(data: Mapping[str, Any], files: tuple[str, str], timeout: float | N
     return shlex.join(["verify", *files, *([] if timeout is None else ["--timeout", f"{timeout:g}"])])
 
 
-def _witness(line: Mapping[str, Any], key: str) -> Witness | None:
+def _witness(line: Mapping[str, Any], key: str) -> StoredWitness | None:
     data = _object(line, key)
     x, y = (data.get(name) for name in ("x", "y"))
     if not (isinstance(x, list) and isinstance(y, list) and x and all(_finite(v) for v in [*x, *y])):
         return None
     real = key == "counterexample" and line.get("arithmetic") != "run"
-    return Witness(tuple(map(float, x)), tuple(map(float, y)), data.get("exact") is not False, real)
+    return StoredWitness(tuple(map(float, x)), tuple(map(float, y)), data.get("exact") is not False, real)
 
 
 def _proof(line: Mapping[str, Any]) -> StoredProof | None:

@@ -36,14 +36,14 @@ SLOPES, EVERY, BYTES = 1, 0, 0
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class BoxLayout:
     """The bytes of a witness with slopes for all neurons, and where the slopes of each group are."""
 
     template: NDArray[np.uint8]
     places: tuple[slice, ...]
 
     @classmethod
-    def of(cls, net: Network) -> Layout:
+    def of(cls, net: Network) -> BoxLayout:
         data, places = bytearray(varint(1) + varint(len(net.groups))), {}
         for k in range(len(net.groups), 0, -1):
             data += varint(k) + varint(SLOPES) + varint(EVERY) + bytes([BYTES])
@@ -69,7 +69,7 @@ class BoxScribe:
     """Says what became of boxes."""
 
     def __init__(self, problem: Problem) -> None:
-        self._layout, self._lambdas = Layout.of(problem.network), Lambdas(problem)
+        self._layout, self._lambdas = BoxLayout.of(problem.network), Lambdas(problem)
         self._default = varint(Node.DEFAULT) + varint(1) + varint(PARALLEL)
 
     def closed(self, numbers: Sequence[int], boxes: BoxDomains, found: BoxBounds) -> Iterator[Note]:
@@ -122,7 +122,7 @@ class _Pairs:
     witness: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, layout: Layout, boxes: BoxDomains, evidence: BoxEvidence) -> _Pairs:
+    def of(cls, layout: BoxLayout, boxes: BoxDomains, evidence: BoxEvidence) -> _Pairs:
         numbers = boxes.number.tolist()
         counts = np.bincount(evidence.box.cpu().numpy(), minlength=len(numbers))
         ends = np.cumsum(counts)

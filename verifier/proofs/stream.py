@@ -121,7 +121,7 @@ class Pieces:
         return self._done
 
 
-class Table:
+class SetTable:
     """The sets that a proof keeps, in the order in which it names them."""
 
     def __init__(self) -> None:

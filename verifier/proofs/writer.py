@@ -28,7 +28,7 @@ from verifier.proofs.boxes import BoxScribe
 from verifier.proofs.encode import Encoder, has_sum
 from verifier.proofs.lambdas import Lambdas
 from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Sharper, Written, parted
-from verifier.proofs.stream import Node, Piece, Pieces, Table, chosen
+from verifier.proofs.stream import Node, Piece, Pieces, SetTable, chosen
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import BoxBounds
 from verifier.search.boxes.boxes import BoxDomains
@@ -172,7 +172,7 @@ class ProofWriter(Listener):
         return ProofFile(path, place.stat().st_size, _sha256(place), self._ledger.leaves + len(self._settled))
 
     def _stream(self, write: Any) -> None:
-        table, count = Table(), len(self._problem.rows)
+        table, count = SetTable(), len(self._problem.rows)
         for box, clauses in enumerate(self._problem.clauses_of):
             if clauses:
                 write(table.written(Pieces().members(chosen(count, clauses)).done()))

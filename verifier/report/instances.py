@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verifier.batch.instances import Names
-from verifier.batch.records import Record, Witness
+from verifier.batch.records import Record, StoredWitness
 from verifier.report.markup import NOTHING, Child, Markup, bound, breakable, count, joined, seconds, tag, verdict
 from verifier.report.pictures import Album, Picture
 from verifier.report.summary import Run
@@ -155,7 +155,7 @@ def _figures(pictures: Sequence[Picture]) -> Markup:
     return tag("div", *figures, class_="pictures")
 
 
-def _numbers(witness: Witness, name: str) -> Markup:
+def _numbers(witness: StoredWitness, name: str) -> Markup:
     """A point in the form of VNN-COMP; the beginning only if it is very long."""
     size = len(witness.x) + len(witness.y)
     heading = f"{name}: {len(witness.x):,} inputs, {len(witness.y):,} outputs"

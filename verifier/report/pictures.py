@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.batch.records import Record, Witness
+from verifier.batch.records import Record, StoredWitness
 from verifier.errors import InputError
 from verifier.files import read_stored, unpacked
 from verifier.network.models.identity import digest_of
@@ -147,7 +147,7 @@ def _input_shape(path: str, digest: str | None) -> tuple[int, ...]:
     return static_shape(source)[0]
 
 
-def _centre(path: str, digest: str | None, witness: Witness) -> NDArray[np.float64] | None:
+def _centre(path: str, digest: str | None, witness: StoredWitness) -> NDArray[np.float64] | None:
     """The centre of the first box in which the witness lies."""
     from verifier.property.vnnlib import parse
 
