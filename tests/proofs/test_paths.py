@@ -272,3 +272,25 @@ def distances() -> onnx.ModelProto:
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+UNSAFE = {
+    "one row": "(assert (<= Y_0 -3))",
+    "or": "(assert (or (and (<= Y_0 -3)) (and (>= Y_1 3))))",
+    "and": "(assert (<= Y_0 -1)) (assert (>= Y_1 1.5))",
+}
+
+
+@pytest.mark.parametrize("unsafe", UNSAFE)
+def test_networks_without_relus(tmp_path: Path, unsafe: str) -> None:
+    """y = (x0 + x1, x0 + x1) over [-1, 1]^2."""
+    weight = numpy_helper.from_array(np.ones((2, 2), np.float32), "w")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2]) for name in ("x", "y"))
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "sums", [x], [y], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "n.onnx")
+    names = "".join(f"(declare-const {name} Real)\n" for name in ("X_0", "X_1", "Y_0", "Y_1"))
+    box = "".join(f"(assert (>= X_{i} -1)) (assert (<= X_{i} 1))\n" for i in range(2))
+    (tmp_path / "p.vnnlib").write_text(names + box + UNSAFE[unsafe])
+    run = Run(tmp_path / "n.onnx", tmp_path / "p.vnnlib", tmp_path / "p")
+    run()
+    assert run.verdict(exact=True) == "accepted"

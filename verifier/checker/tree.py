@@ -79,7 +79,8 @@ class Walk:
         return [replace(scope, high=high), replace(scope, low=low)]
 
     def default(self, scope: Scope) -> list[Scope]:
-        first, kinds = self._group(), self.stream.below(2 * _ALL_NEURONS, "kinds of slopes")
+        first = self._group() if self.net.groups else self.stream.varint()  # a network may be affine
+        kinds = self.stream.below(2 * _ALL_NEURONS, "kinds of slopes")
         for k in range(first, self.net.groups + 1):
             scope = self._with_interval(scope.sized(self.net, k), k)
             for bit, slope in enumerate(SLOPE_KINDS):
