@@ -98,7 +98,8 @@ class Bound:
     x0: Float[Tensor, "D S n0"] | None
     state: State | None = None  # the dual variables that were found; None where there are none
     iterations: int = 0  # steps of an ascent, or rounds of cuts that were added to linear programs; the most of any row
-    error: Float[Tensor, "D S"] | None = None  # what was subtracted for rounding, where that is known
+    # What was subtracted for rounding, where that is known.
+    error: Float[Tensor, "D S"] | None = field(default=None, kw_only=True)
 
     @classmethod
     def joined(cls, found: Sequence[Bound], dim: int = 1) -> Bound:
@@ -113,7 +114,7 @@ class Bound:
             torch.cat(points, dim=dim) if points else None,
             cat(states, dim) if states else None,
             max(f.iterations for f in found),
-            torch.cat(errors, dim=dim) if errors else None,
+            error=torch.cat(errors, dim=dim) if errors else None,
         )
 
     def then(self: BoundT, found: BoundT) -> BoundT:

@@ -209,7 +209,7 @@ class FaceSolver(Solver):
         dual = state.dual(task)
         best = ascent.run(dual, state.start(task, dual), until, averaging, self.watch)
         at = dual.evaluate(best.point)
-        return Solved(torch.fmax(best.lower, at.lower), at.x0, state.at(best.point), best.iterations, at.trace)
+        return Solved(torch.fmax(best.lower, at.lower), at.x0, state.at(best.point), best.iterations, trace=at.trace)
 
     def bytes_each(self, task: Task) -> int:
         return 24 * widest(task.sweep.net, task.sweep.layer) * task.sweep.region.lower.element_size()
