@@ -315,7 +315,7 @@ def test_a_witness_that_only_a_fork_meets(witness: Counterexample) -> None:
     space = Binary(9, lambda children: closed(children, witness) if space.abroad else None)
     with watched() as forks:
         outcome, _ = finish(shared(space, Limits(), 2))
-        assert len(forks.children) == 1  # there is but one fork, and it ends everything
+        assert forks.children  # whoever is forked meets it at once; another may begin before that is heard
     assert outcome.reason is None
     assert outcome.witness is not None
     assert outcome.witness.x.tolist() == witness.x.tolist()
