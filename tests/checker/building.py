@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from verifier.checker.expression import constant, variable
 from verifier.checker.maps import Array, Dense
@@ -139,3 +140,18 @@ def network_of(n_in: int, layers: Sequence[Sequence[tuple[int, Array] | Array]])
         found.append(total.layer())
         sizes.append(total.size)
     return pruned(n_in, found)
+
+
+def two_layers(weights: Array, bias: Array, last: Array) -> ModelProto:
+    """Y = last relu(weights X + bias), as a file holds it."""
+    constants = {"W": weights, "b": bias, "V": last}
+    nodes = [
+        helper.make_node("Gemm", ["X", "W", "b"], ["h"], "first", transB=1),
+        helper.make_node("Relu", ["h"], ["a"], "bend"),
+        helper.make_node("Gemm", ["a", "V"], ["Y"], "last", transB=1),
+    ]
+    sizes = {"X": weights.shape[1], "Y": last.shape[0]}
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name, size in sizes.items())
+    stored = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "two layers", [x], [y], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)

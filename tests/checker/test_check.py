@@ -33,13 +33,13 @@ from checker.building import (
     section,
     shrink,
     split,
+    two_layers,
     values,
     varint,
     weights,
     witness,
     write_proof,
 )
-from onnx import TensorProto, helper, numpy_helper
 
 from verifier.checker.check import ACCEPTED, REJECTED, UNREADABLE, Judgement, check
 from verifier.cli.main import run
@@ -62,22 +62,9 @@ class Instance:
 
 
 def instance(folder: Path, unsafe: str) -> Instance:
-    first = np.array([[1, 1], [-1, -1], [1, -1], [-1, 1], [1, 0]], np.float32)
-    last = np.array([[1, 1, 1, 1, 0], [0, 0, 0, 0, 1]], np.float32)
-    constants = {"W": first, "b": np.array([0, 0, 0, 0, 2], np.float32), "V": last}
-    nodes = [
-        helper.make_node("Gemm", ["X", "W", "b"], ["h"], "first", transB=1),
-        helper.make_node("Relu", ["h"], ["a"], "bend"),
-        helper.make_node("Gemm", ["a", "V"], ["Y"], "last", transB=1),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "absolute",
-        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [1, 2])],
-        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 2])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), folder / "n.onnx")
+    first = np.array([[1, 1], [-1, -1], [1, -1], [-1, 1], [1, 0]])
+    last = np.array([[1, 1, 1, 1, 0], [0, 0, 0, 0, 1]])
+    onnx.save(two_layers(first, np.array([0, 0, 0, 0, 2]), last), folder / "n.onnx")
     (folder / "p.vnnlib").write_text(DECLARED + BOX + unsafe)
     return Instance(folder / "n.onnx", folder / "p.vnnlib", folder / "proof.zip")
 
@@ -363,17 +350,8 @@ def test_the_example_of_the_documentation(tmp_path: Path, root: Path) -> None:
     """docs/proofs.md reads these bytes by hand."""
     page = (root / "docs" / "proofs.md").read_text().partition("## An example")[2]
     body = bytes.fromhex("".join(re.findall(r"^\| `([0-9a-f ]+)` \|", page, re.MULTILINE)))
-    constants = {"W": [[1.0], [-1.0]], "b": [1.0, 1.0], "V": [[1.0, 1.0]]}
-    nodes = [
-        helper.make_node("Gemm", ["X", "W", "b"], ["h"], transB=1),
-        helper.make_node("Relu", ["h"], ["a"]),
-        helper.make_node("Gemm", ["a", "V"], ["Y"], transB=1),
-    ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1]) for name in "XY"]
-    weights_of = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "example", ends[:1], ends[1:], weights_of)
     net, prop = tmp_path / "n.onnx", tmp_path / "p.vnnlib"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), net)
+    onnx.save(two_layers(np.array([[1], [-1]]), np.array([1, 1]), np.array([[1, 1]])), net)
     prop.write_text(
         "(declare-const X_0 Real)(declare-const Y_0 Real)(assert (>= X_0 -1))(assert (<= X_0 1))(assert (<= Y_0 1.5))"
     )

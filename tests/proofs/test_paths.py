@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from checker.building import two_layers
 from onnx import TensorProto, helper, numpy_helper
 
 from verifier.bounding.clauses import ClauseBounds
@@ -253,25 +254,8 @@ def test_signs_that_clauses_imply(toy: Run, tmp_path: Path, monkeypatch: pytest.
 
 def distances() -> onnx.ModelProto:
     """y_0 = |x_0 - x_1|, at most 3/4 where y_1 is zero, and y_1 = |x_0 - 2 x_1 - 1/2|, at most 3/2 where y_0 is."""
-    first = np.array([[1, -1], [-1, 1], [1, -2], [-1, 2]], np.float32)
-    constants = {
-        "W": first,
-        "b": np.array([0, 0, -0.5, 0.5], np.float32),
-        "V": np.array([[1, 1, 0, 0], [0, 0, 1, 1]], np.float32),
-    }
-    nodes = [
-        helper.make_node("Gemm", ["X", "W", "b"], ["h"], "first", transB=1),
-        helper.make_node("Relu", ["h"], ["a"], "bend"),
-        helper.make_node("Gemm", ["a", "V"], ["Y"], "last", transB=1),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "distances",
-        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [1, 2])],
-        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 2])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    first = np.array([[1, -1], [-1, 1], [1, -2], [-1, 2]])
+    return two_layers(first, np.array([0, 0, -0.5, 0.5]), np.array([[1, 1, 0, 0], [0, 0, 1, 1]]))
 
 
 UNSAFE = {
