@@ -56,11 +56,15 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Sharper:
-    """Better bounds of hidden neurons of one group, on a whole box of the property."""
+    """Better bounds of hidden neurons of one group, on a whole box of the property.
+
+    Those of the root were there before anything was closed; with the others a search has gone on.
+    """
 
     box: int
     group: int
     pieces: Written
+    root: bool = False
 
 
 Note = Born | Said | Dropped | Sharper
@@ -88,6 +92,7 @@ class Ledger:
         self._domains: dict[int, Domain] = {}
         self._wholes: list[Born] = []
         self._sharper: dict[int, list[tuple[int, int]]] = {}  # group and place in the file, by box
+        self._rooted: dict[int, list[tuple[int, int]]] = {}  # the same of the root
         self.leaves = 0
 
     def keep(self, notes: Iterable[Note]) -> None:
@@ -102,8 +107,9 @@ class Ledger:
                 case Dropped(numbers=numbers):
                     for number in numbers:
                         self._domains[number].dropped = True
-                case Sharper(box=box, group=group, pieces=pieces):
-                    self._sharper.setdefault(box, []).append((group, self._put(pieces)))
+                case Sharper(box=box, group=group, pieces=pieces, root=root):
+                    kind = self._rooted if root else self._sharper
+                    kind.setdefault(box, []).append((group, self._put(pieces)))
 
     def _born(self, born: Born) -> None:
         self._domains[born.number] = Domain(born.places, boxes=born.boxes)
@@ -152,6 +158,22 @@ class Ledger:
                 raise Incomplete(f"nothing that was written down closes clause {clause}")
             found.append(([clause], known[0]))
         return found
+
+    def rooted(self, box: int, recalls: bool) -> Iterator[Written]:
+        """The better bounds of hidden neurons that a box had from the beginning, lowest groups first.
+
+        `recalls` says that its search has begun without them (`recalled`).
+        """
+        found = sorted(self._rooted.get(box, []))
+        if found and recalls:
+            yield Pieces().numbers(Node.KEEP).done()
+        for _, place in found:
+            yield self._get(place)
+
+    def recalled(self, box: int) -> Iterator[Written]:
+        """What was known before the better bounds of the root, if there were some."""
+        if self._rooted.get(box):
+            yield Pieces().numbers(Node.RECALL).done()
 
     def sharper(self, box: int) -> Iterator[Written]:
         """The better bounds of hidden neurons of a box, lowest groups first; what was known before them is kept."""
@@ -207,10 +229,10 @@ class Ledger:
 
 def parted(subtrees: Sequence[tuple[list[int], int]], clauses: int) -> Iterator[int | Written]:
     """Whole domains one after the other, each in the scope of its own clauses; the last one has what is left."""
-    for some, number in subtrees[:-1]:
-        yield Pieces().numbers(Node.PART).members(chosen(clauses, some)).done()
+    for place, (some, number) in enumerate(subtrees, 1):
+        if place < len(subtrees):
+            yield Pieces().numbers(Node.PART).members(chosen(clauses, some)).done()
         yield number
-    yield subtrees[-1][1]
 
 
 Below = list[tuple[tuple[Place, ...], int]]
