@@ -148,7 +148,7 @@ class RationalNetwork:
 
     @classmethod
     def of(cls, network: Network) -> RationalNetwork | None:
-        """None if the network is too large or not piecewise linear, or if folding has rounded a weight or bias of it."""
+        """None if the network is too large or not piecewise linear, or if folding has rounded some number of it."""
         if network.parameters > MOST_ENTRIES or not network.piecewise_linear:
             return None
         layers: list[_Layer] = []
