@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -112,11 +112,11 @@ class Encoder:
 
     def _slopes(self, k: int, part: GroupPart, members: _Members) -> list[Words]:
         """Of all kinks, also slopes that are zero: whoever reads nothing takes others."""
-        ambiguous = self.flat(self.sweep.kinks[k - 1].ambiguous)
+        ambiguous: Bools = self.flat(self.sweep.kinks[k - 1].ambiguous)
         values = self.wording.shares(self.flat(part.slope) * ambiguous)
         head = [*sets(members.mask[np.newaxis], keep=True), TYPES[values.dtype.str]]
-        some = ambiguous.any(axis=1)
-        return [[*head, values[row].tobytes()] if some[row] else () for row in range(self.count)]
+        rows = zip(values, np.count_nonzero(ambiguous, axis=1), strict=True)
+        return [[*head, own.tobytes()] if some else () for own, some in rows]
 
     def _deltas(self, part: GroupPart, members: _Members) -> list[Words]:
         if part.delta is None:
@@ -137,9 +137,7 @@ class Encoder:
         used = values != 0
         masks = MASKS[type(part.cut)](self, k, part.cut, used)
         found: list[Words] = []
-        for (form, before, after), some, chosen in zip(
-            masks, members.sets(used), _chosen(numbers, used), strict=True
-        ):
+        for (form, before, after), some, chosen in zip(masks, members.sets(used), _chosen(numbers, used), strict=True):
             found.append([varint(form), *before, some, after, meaning, chosen])
         return [words if some else () for words, some in zip(found, used.any(axis=1), strict=True)]
 
@@ -194,7 +192,7 @@ def _chosen(values: NDArray[Any], used: Bools) -> list[bytes]:
     data, size = values[used].tobytes(), values.itemsize
     edges = size * np.cumsum([0, *used.sum(axis=1)])
     kind = TYPES[values.dtype.str]
-    return [kind + data[start:stop] for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+    return [kind + data[start:stop] for start, stop in pairwise(edges)]
 
 
 def has_sum(term: LinearMap) -> bool:

@@ -173,7 +173,7 @@ class Ledger:
     def recalled(self, box: int) -> Iterator[Written]:
         """What was known before the better bounds of the root, if there were some."""
         if self._rooted.get(box):
-            yield Pieces().numbers(Node.RECALL).done()
+            yield RECALL
 
     def sharper(self, box: int) -> Iterator[Written]:
         """The better bounds of hidden neurons of a box, lowest groups first; what was known before them is kept."""
@@ -192,8 +192,8 @@ class Ledger:
     def by_signs(self, box: int, number: int, clauses: int) -> Iterator[Written]:
         """The nodes of a domain and of all below it, on a whole box whose hidden neurons may have got better bounds.
 
-        What was closed before that was closed by looser bounds, and is judged by these: multipliers depend on bounds,
-        so that sharper ones need not give a better value.
+        What was closed before that was closed by looser bounds, and is judged by these, whole subtrees at once:
+        multipliers depend on bounds, so that sharper ones need not give a better value.
         """
         yield from self._below(number, [], clauses, self._moved(box))
 
@@ -207,7 +207,10 @@ class Ledger:
 
     def _below(self, number: int, finish: Sequence[Piece], clauses: int, moved: int) -> Iterator[Written]:
         """requires: the domain is complete; `clauses` is how many the property has"""
+        old = self._before(number, moved) if moved else set()
         waiting: list[int | Written] = [number]
+        if number in old:
+            waiting.append(RECALL)
         while waiting:
             now = waiting.pop()
             if isinstance(now, list):
@@ -215,8 +218,6 @@ class Ledger:
                 continue
             domain = self._domains[now]
             for place in domain.nodes:
-                if place < moved and domain.closed and place == domain.nodes[-1]:
-                    yield Pieces().numbers(Node.RECALL).done()
                 yield self._get(place)
             if domain.closed:
                 self.leaves += 1
@@ -224,7 +225,27 @@ class Ledger:
                 waiting += reversed([list(finish), *parted([([c], n) for c, n in domain.finished_by], clauses)])
             else:
                 below = [(self._domains[child].places, child) for child in domain.children]
-                waiting += reversed(list(_cut(below) if domain.boxes else _split(below)))
+                for item in reversed(list(_cut(below) if domain.boxes else _split(below))):
+                    waiting.append(item)
+                    if isinstance(item, int) and item in old and now not in old:
+                        waiting.append(RECALL)
+
+    def _before(self, number: int, moved: int) -> set[int]:
+        """The domains below a complete one whose last word was said before a place in the file."""
+        order = [number]
+        for known in order:  # it grows
+            order += [] if self._domains[known].closed else self._domains[known].children
+        found: set[int] = set()
+        for known in reversed(order):
+            domain = self._domains[known]
+            parts = all(child in found for child in domain.children)
+            if domain.nodes[-1] < moved if domain.closed else parts:
+                found.add(known)
+        return found
+
+
+RECALL: Written = Pieces().numbers(Node.RECALL).done()
+"""What was kept is all that is known."""
 
 
 def parted(subtrees: Sequence[tuple[list[int], int]], clauses: int) -> Iterator[int | Written]:

@@ -44,7 +44,9 @@ class Recording:
         self._writer: ProofWriter | None = None
 
     def begin(self, problem: Problem) -> None:
-        """The instance is loaded.  Raises InputError if it has rows that no proof can hold."""
+        """The instance is loaded.  Raises InputError if it has rows, or groups, that no proof can hold."""
+        if not problem.network.piecewise_linear:
+            raise InputError("the network has other functions than ReLUs, which --proof cannot write down", self.path)
         self._writer = ProofWriter(problem, self._kinds)
 
     @property

@@ -63,7 +63,7 @@ def varint(number: int) -> bytes:
 
 def varints(numbers: Ints) -> tuple[bytes, Ints]:
     """Many of them, one after the other, and where each of them ends."""
-    widths = 1 + sum(((numbers >> bits) > 0).astype(np.int64) for bits in range(7, 63, 7))
+    widths = np.sum([numbers >> bits > 0 for bits in range(7, 63, 7)], axis=0, dtype=np.int64) + 1
     ends = np.cumsum(widths)
     found = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
     for byte in range(int(widths.max(initial=0))):

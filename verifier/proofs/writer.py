@@ -108,10 +108,8 @@ class ProofWriter(Listener):
                 return list(self._clipped(number.tolist(), evidence()))
             case Superseded(number=number) if len(number):
                 return [Dropped(tuple(number.tolist()))]
-            case Implied() | Improved():
+            case Implied() | Improved() | Narrowed():
                 return list(self._known(event))
-            case Narrowed():
-                return list(_narrowed(event))
             case Settled(evidence=evidence):
                 self.settled(evidence())
         return None
@@ -170,14 +168,17 @@ class ProofWriter(Listener):
         for unit in sorted(set(units)):
             yield [d for d, own in enumerate(units) if own == unit], Wording(precision, unit)
 
-    def _known(self, event: Implied | Improved) -> Iterator[Note]:
-        """Bounds on whole boxes: those that clauses imply, and those that were sharpened."""
-        if isinstance(event, Improved):
-            yield from _improved(event)
-            return
-        for number, clause in zip(event.number.tolist(), event.clause.tolist(), strict=True):
-            for row in forcing_rows(self._problem, clause):
-                yield Said(number, Pieces().numbers(Node.IMPLY, row).done(), last=False)
+    def _known(self, event: Implied | Improved | Narrowed) -> Iterator[Note]:
+        """Bounds of neurons: those that clauses imply, those of whole boxes that were sharpened, those of children."""
+        match event:
+            case Improved():
+                yield from _improved(event)
+            case Narrowed():
+                yield from _narrowed(event)
+            case Implied(number=number, clause=clause):
+                for own, implying in zip(number.tolist(), clause.tolist(), strict=True):
+                    for row in forcing_rows(self._problem, implying):
+                        yield Said(own, Pieces().numbers(Node.IMPLY, row).done(), last=False)
 
     def _crossed(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
         batch, _ = evidence

@@ -6,7 +6,6 @@ by rigorous bounds that cross, or by an exact leaf.  Whatever is not a number co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -328,9 +327,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
     def _born(self, batch: Batch, parent: Int[Tensor, " D"], kinks: Int[Tensor, "D levels"]) -> Int[Tensor, " D"]:
         """The numbers of new domains."""
         number = self._numbers(len(batch), self.root.device)
-        self.journal.hear(
-            Split(number, parent, self.root.numbers[batch.clause], batch, lambda: _places(batch, kinks))
-        )
+        self.journal.hear(Split(number, parent, self.root.numbers[batch.clause], batch, lambda: _places(batch, kinks)))
         return number
 
     def _proved(
