@@ -100,7 +100,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._first = SINGLE if fits_single(net) else DOUBLE
         self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
-        self._symbols = net.n_in + net.relus  # per box, in the last batch
+        self._symbols = net.n_in + net.neurons  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
         self._whole = self._numbers(0, self._table.lower.device)  # of the root boxes
 
@@ -131,7 +131,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             low=table.lower,
             high=table.upper,
             gains=torch.zeros_like(table.lower, dtype=torch.float32),
-            kinks=same(self._net.relus, torch.int32),
+            kinks=same(self._net.neurons, torch.int32),
             shrunk=same(False, torch.bool),
         )
         born = self._born(whole, whole.number, lambda: [[] for _ in range(boxes)])
