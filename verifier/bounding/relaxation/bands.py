@@ -43,9 +43,9 @@ Ends = tuple[Float[Tensor, "D n_hat"], Float[Tensor, "D n_hat"]]
 class Band:
     """x is within gap + error of offset + slopes . t; `sizes` are the magnitudes of the slopes.
 
-    `bent` marks neurons whose gap gets a symbol; all others have none.  `above` and `below` say how fast the upper and the lower face of a
-    sweep depart from the function when the radius of t grows, times `rates` (1 if None), one for each argument; a gap
-    grows with the power `degree` of the radius.
+    `bent` marks neurons whose gap gets a symbol; all others have none.  `above` and `below` say how fast the upper and
+    the lower face of a sweep depart from the function when the radius of t grows, times `rates` (1 if None), one for
+    each argument; a gap grows with the power `degree` of the radius.
     """
 
     slopes: tuple[Float[Tensor, "D n"], ...]
