@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 
 from verifier.errors import InputError, UnsupportedOperator, VerifierError
-from verifier.functions import Function
+from verifier.functions import PRODUCT, Function
 from verifier.network.lowering.expression import Expression, constant, joined, variable
 from verifier.network.lowering.memory import MemoryLayout, Storage
 from verifier.network.network import Affine
@@ -230,6 +230,11 @@ class Lowering:
         group = self.affine(self._group_name(), value)
         self.groups.append(replace(group, function=function))
         return variable(len(self.groups), shape, function.nonnegative)
+
+    def multiply(self, first: Expression, second: Expression) -> Expression:
+        """The products of two expressions of one shape, entry by entry."""
+        found = self.apply(PRODUCT, first, second)
+        return replace(found, nonnegative=first.nonnegative and second.nonnegative)
 
     def value(self, operand: Any) -> Expression:
         """An operand as an expression, constants included."""
