@@ -275,10 +275,10 @@ class Lowering:
         return path or "forward", kind or name
 
     def refuse(self, why: str) -> NoReturn:
-        from verifier.network.rewrite.normalise import REWRITERS  # a module can be lowered without onnx
+        from verifier.network.rewrite import normalise  # a module can be lowered without onnx
 
         node, op_type = self.node
-        error = UnsupportedOperator(node, op_type, why, sorted(REWRITERS))
+        error = UnsupportedOperator(node, op_type, why, normalise.supported())
         self.note(error)
         raise error
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx
 
-from verifier.network.rewrite.graph import Graph, Rewritten, make, rewrites
+from verifier.network.rewrite.graph import DOMAIN, Graph, Rewritten, attributes, make
 
 
-@rewrites("Sigmoid", "Tanh")
 def same_function(graph: Graph, node: onnx.NodeProto) -> Rewritten:
-    return [make(node.op_type, [node.input[0]], [node.output[0]])]
+    """A function of one number, with its attributes."""
+    return [make(node.op_type, [node.input[0]], [node.output[0]], domain=DOMAIN, **attributes(node))]
