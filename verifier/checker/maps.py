@@ -3,6 +3,7 @@
 Each map holds the numbers of the file.  `forward` and `transpose` are sums of products, in whatever order numpy takes;
 `depth` bounds how many roundings lie between an entry of a result and what it was made from, in both directions.
 `absolute` has the absolute values of all entries.  With `exact` entries (rationals) the same code makes no rounding.
+`triples` are the entries of the matrix that are not zero: rows, columns, and numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
+Triples = tuple[Ints, Ints, Array]
 
 _rational = np.frompyfunc(Fraction, 1, 1)
 
@@ -86,6 +88,10 @@ class Select:
         found[:, places] = np.add.reduceat(y[:, order], starts, axis=1)
         return found
 
+    def triples(self) -> Triples:
+        rows = np.flatnonzero(self.index >= 0)
+        return rows, self.index[rows], np.ones(len(rows))
+
     def mapped(self, change: Callable[[Array], Array]) -> Select:
         return self
 
@@ -127,6 +133,10 @@ class Scale:
 
     transpose = forward
 
+    def triples(self) -> Triples:
+        rows = np.flatnonzero(self.factor)
+        return rows, rows, rational(self.factor[rows]) / rational(self.divisor[rows])
+
     def mapped(self, change: Callable[[Array], Array]) -> Scale:
         return replace(self, factor=change(self.factor), divisor=change(self.divisor))
 
@@ -164,6 +174,12 @@ class Dense:
     def _blocks(self, x: Array, matrix: Array) -> Array:
         found = product(x.reshape(len(x) * self.count, matrix.shape[0]), matrix)
         return found.reshape(len(x), self.count * int(matrix.shape[1]))
+
+    def triples(self) -> Triples:
+        rows, columns = np.nonzero(self.matrix)
+        block = np.arange(self.count)[:, None]
+        at = (block * self.matrix.shape[0] + rows).reshape(-1), (block * self.matrix.shape[1] + columns).reshape(-1)
+        return *at, np.tile(self.matrix[rows, columns], self.count)
 
     def mapped(self, change: Callable[[Array], Array]) -> Dense:
         return replace(self, matrix=change(self.matrix))
@@ -222,6 +238,15 @@ class Windows:
         images = _padded(spread.reshape(-1, p * w))[:, self.back].sum(axis=2)
         found: Array = images.reshape(len(y), -1)
         return found
+
+    def triples(self) -> Triples:
+        group, out, entry = np.nonzero(self.kernel)
+        channel, tap = np.divmod(entry, self.gather.shape[1])
+        place = self.gather[:, tap]  # [p, entries]
+        rows = (group * self.kernel.shape[1] + out) * len(self.gather) + np.arange(len(self.gather))[:, None]
+        columns = (group * self.channels + channel) * self.image + place
+        inside = place >= 0
+        return rows[inside], columns[inside], np.broadcast_to(self.kernel[group, out, entry], place.shape)[inside]
 
     def mapped(self, change: Callable[[Array], Array]) -> Windows:
         return replace(self, kernel=change(self.kernel))
