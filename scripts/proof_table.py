@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from verifier.batch.instances import Instance, read_expected, read_instances, select
 from verifier.result.verdict import Verdict
 
+ROOT = Path(__file__).resolve().parents[1]
 Line = dict[str, Any]
 OUTSIDE = ("load", "attack")
 """Phases that are no search."""

@@ -80,13 +80,8 @@ class Select:
 
     def transpose(self, y: Array) -> Array:
         kept = np.flatnonzero(self.index >= 0)
-        found = np.zeros((len(y), self.n_in), y.dtype)
-        if not len(kept):
-            return found
         order = kept[np.argsort(self.index[kept], kind="stable")]
-        places, starts = np.unique(self.index[order], return_index=True)
-        found[:, places] = np.add.reduceat(y[:, order], starts, axis=1)
-        return found
+        return _summed(y[:, order], self.index[order], self.n_in)
 
     def triples(self) -> Triples:
         rows = np.flatnonzero(self.index >= 0)
@@ -186,6 +181,47 @@ class Dense:
 
 
 @dataclass(frozen=True, eq=False)
+class Sparse:
+    """A matrix by the places of those entries that are not zero, all different."""
+
+    shape: tuple[int, int]
+    rows: Ints
+    columns: Ints
+    values: Array
+    roundings = 0
+
+    @property
+    def n_in(self) -> int:
+        return self.shape[1]
+
+    @property
+    def n_out(self) -> int:
+        return self.shape[0]
+
+    @property
+    def depth(self) -> int:
+        return max(int(np.bincount(places).max(initial=0)) for places in (self.rows, self.columns)) + 1
+
+    @property
+    def entries(self) -> Array:
+        return self.values
+
+    def forward(self, x: Array) -> Array:
+        order = np.argsort(self.rows, kind="stable")
+        return _summed(x[:, self.columns[order]] * self.values[order], self.rows[order], self.n_out)
+
+    def transpose(self, y: Array) -> Array:
+        order = np.argsort(self.columns, kind="stable")
+        return _summed(y[:, self.rows[order]] * self.values[order], self.columns[order], self.n_in)
+
+    def triples(self) -> Triples:
+        return self.rows, self.columns, self.values
+
+    def mapped(self, change: Callable[[Array], Array]) -> Sparse:
+        return replace(self, values=change(self.values))
+
+
+@dataclass(frozen=True, eq=False)
 class Windows:
     """A convolution: `gather` [p, w] names for every window the entries of one channel's image that it covers.
 
@@ -252,7 +288,16 @@ class Windows:
         return replace(self, kernel=change(self.kernel))
 
 
-Map = Select | Scale | Dense | Windows
+Map = Select | Scale | Dense | Sparse | Windows
+
+
+def _summed(terms: Array, places: Ints, n: int) -> Array:
+    """Terms [m, e] added up in n places; these ascend."""
+    found = np.zeros((len(terms), n), terms.dtype)
+    if len(places):
+        some, starts = np.unique(places, return_index=True)
+        found[:, some] = np.add.reduceat(terms, starts, axis=1)
+    return found
 
 
 def _padded(x: Array) -> Array:

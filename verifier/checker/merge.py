@@ -22,12 +22,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from .maps import Array, Chain, Dense, Ints, Map, Select, rational
+from .maps import Array, Chain, Dense, Ints, Map, Select, Sparse, rational
 from .network import Layer, Network
 from .stream import Rejected, Stream
 
 ONE = -1
 """Stands among the sources for the number 1."""
+
+FEW = 0.1
+"""With a smaller part of its entries a matrix is sparse."""
 
 Row = dict[tuple[int, int], Fraction]
 """A sum over entries (source, place) of vectors of the file's network."""
@@ -194,6 +197,8 @@ def _chain(source: int, entries: list[tuple[int, int, float]], n: int, vector: V
         index = np.full(n, -1)
         index[into] = of
         found = Select(index, len(places))
+    elif len(weights) < FEW * n * len(places):
+        found = Sparse((n, len(places)), into, of, weights)
     else:
         matrix = np.zeros((n, len(places)))
         matrix[into, of] = weights

@@ -230,20 +230,11 @@ def _pruned(net: Network, drafts: Sequence[Draft]) -> Merging:
         if bool(alive[k].any()):
             numbers[k] = len(numbers)
     left = Left(alive, numbers, convolutions(term for layer in net.layers for _, term in layer.terms))
-    shrunk = {k: _shrunk(drafts[k - 1], k, left) for k in (*list(numbers)[1:], len(drafts))}
+    *groups, output = (_shrunk(drafts[k - 1], k, left) for k in (*list(numbers)[1:], len(drafts)))
     done = [
-        LayerMerge(draft.classes, alive[k], draft.rows is not None and not _as_given(layer, shrunk.get(k), left))
-        for k, (draft, layer) in enumerate(zip(drafts, net.layers, strict=True), start=1)
+        LayerMerge(draft.classes, kept, draft.rows is not None) for draft, kept in zip(drafts, alive[1:], strict=True)
     ]
-    *groups, output = shrunk.values()
     return Merging(Network(net.input_shape, tuple(groups), output), tuple(done))
-
-
-def _as_given(layer: Affine, shrunk: Affine | None, left: Left) -> bool:
-    """Whether all that a layer reads is as it was, so that some of its rows were taken and nothing else was done."""
-    sources = [source for source, _ in layer.terms]
-    whole = all(bool(left.alive[source].all()) for source in sources)
-    return whole and (shrunk is None or [source for source, _ in shrunk.terms] == [left.numbers[j] for j in sources])
 
 
 @dataclass(frozen=True, eq=False)
