@@ -94,17 +94,19 @@ class Draft:
 
 
 def merged(net: Network) -> Network:
-    """The network without neurons that other ones make superfluous; the same object if there are none."""
+    """The network without ReLUs that other ones make superfluous; the same object if there are none."""
     return merging(net).network
 
 
 def merging(net: Network) -> Merging:
-    """The same, with what was done."""
+    """The same, with what was done.  Networks with products stay as they are."""
+    if any(group.function.arity > 1 for group in net.groups):
+        return Merging(net)
     meanings, drafts = [Meaning.unchanged(0, net.n_in)], []
     for k, layer in enumerate(net.layers, start=1):
         rows = _rows(layer, meanings)
         draft = _exact(layer, rows) if rows is not None else _factored(layer, meanings)
-        if rows is not None and k <= len(net.groups):
+        if rows is not None and k <= len(net.groups) and layer.function.is_relu:
             classes = _classes(rows, layer.size)
             meanings.append(_meaning(k, rows, classes))
             draft = replace(draft, classes=classes)
@@ -281,7 +283,9 @@ def _shrunk(draft: Draft, k: int, left: Left) -> Affine:
     if not terms:  # every layer reads something, be it with weight zero
         terms[0] = Select.nothing(len(index), len(alive[0]))
     shape = layer.shape if len(index) == layer.size else (1, len(index))
-    return Affine(layer.name, shape, tuple(terms.items()), layer.bias[index], layer.bias_error[index])
+    return replace(
+        layer, shape=shape, terms=tuple(terms.items()), bias=layer.bias[index], bias_error=layer.bias_error[index]
+    )
 
 
 def pruned(net: Network) -> Network:
