@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import io
 import sys
 import zipfile
 from collections import Counter
@@ -23,6 +24,8 @@ from onnx import TensorProto, helper, numpy_helper
 from verifier.checker import tree
 from verifier.checker.check import REJECTED, check
 from verifier.checker.graph import read_network
+from verifier.checker.merge import merged
+from verifier.checker.stream import Stream
 from verifier.checker.tree import Walk
 from verifier.checker.vnnlib import Clause, read_property
 from verifier.config import load_config
@@ -196,8 +199,12 @@ class Written:
     proof: Path
 
     def problem(self) -> tuple[Problem, bytes]:
+        """With the network that is left, if neurons were merged."""
         net, _ = read_network(self.net.read_bytes())
-        return Problem(net, read_property(self.prop.read_text())), zipfile.ZipFile(self.proof).read("proof.bin")
+        with zipfile.ZipFile(self.proof) as archive:
+            if "merged.bin" in archive.namelist():
+                net = merged(net, Stream(io.BytesIO(archive.read("merged.bin"))))
+            return Problem(net, read_property(self.prop.read_text())), archive.read("proof.bin")
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 Each map holds the numbers of the file.  `forward` and `transpose` are sums of products, in whatever order numpy takes;
 `depth` bounds how many roundings lie between an entry of a result and what it was made from, in both directions.
 `absolute` has the absolute values of all entries.  With `exact` entries (rationals) the same code makes no rounding.
+`triples` are the entries of the matrix that are not zero: rows, columns, and numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
+Triples = tuple[Ints, Ints, Array]
 
 _rational = np.frompyfunc(Fraction, 1, 1)
 
@@ -78,13 +80,12 @@ class Select:
 
     def transpose(self, y: Array) -> Array:
         kept = np.flatnonzero(self.index >= 0)
-        found = np.zeros((len(y), self.n_in), y.dtype)
-        if not len(kept):
-            return found
         order = kept[np.argsort(self.index[kept], kind="stable")]
-        places, starts = np.unique(self.index[order], return_index=True)
-        found[:, places] = np.add.reduceat(y[:, order], starts, axis=1)
-        return found
+        return _summed(y[:, order], self.index[order], self.n_in)
+
+    def triples(self) -> Triples:
+        rows = np.flatnonzero(self.index >= 0)
+        return rows, self.index[rows], np.ones(len(rows))
 
     def mapped(self, change: Callable[[Array], Array]) -> Select:
         return self
@@ -127,6 +128,10 @@ class Scale:
 
     transpose = forward
 
+    def triples(self) -> Triples:
+        rows = np.flatnonzero(self.factor)
+        return rows, rows, rational(self.factor[rows]) / rational(self.divisor[rows])
+
     def mapped(self, change: Callable[[Array], Array]) -> Scale:
         return replace(self, factor=change(self.factor), divisor=change(self.divisor))
 
@@ -165,8 +170,55 @@ class Dense:
         found = product(x.reshape(len(x) * self.count, matrix.shape[0]), matrix)
         return found.reshape(len(x), self.count * int(matrix.shape[1]))
 
+    def triples(self) -> Triples:
+        rows, columns = np.nonzero(self.matrix)
+        block = np.arange(self.count)[:, None]
+        at = (block * self.matrix.shape[0] + rows).reshape(-1), (block * self.matrix.shape[1] + columns).reshape(-1)
+        return *at, np.tile(self.matrix[rows, columns], self.count)
+
     def mapped(self, change: Callable[[Array], Array]) -> Dense:
         return replace(self, matrix=change(self.matrix))
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A matrix by the places of those entries that are not zero, all different."""
+
+    shape: tuple[int, int]
+    rows: Ints
+    columns: Ints
+    values: Array
+    roundings = 0
+
+    @property
+    def n_in(self) -> int:
+        return self.shape[1]
+
+    @property
+    def n_out(self) -> int:
+        return self.shape[0]
+
+    @property
+    def depth(self) -> int:
+        return max(int(np.bincount(places).max(initial=0)) for places in (self.rows, self.columns)) + 1
+
+    @property
+    def entries(self) -> Array:
+        return self.values
+
+    def forward(self, x: Array) -> Array:
+        order = np.argsort(self.rows, kind="stable")
+        return _summed(x[:, self.columns[order]] * self.values[order], self.rows[order], self.n_out)
+
+    def transpose(self, y: Array) -> Array:
+        order = np.argsort(self.columns, kind="stable")
+        return _summed(y[:, self.rows[order]] * self.values[order], self.columns[order], self.n_in)
+
+    def triples(self) -> Triples:
+        return self.rows, self.columns, self.values
+
+    def mapped(self, change: Callable[[Array], Array]) -> Sparse:
+        return replace(self, values=change(self.values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,11 +275,29 @@ class Windows:
         found: Array = images.reshape(len(y), -1)
         return found
 
+    def triples(self) -> Triples:
+        group, out, entry = np.nonzero(self.kernel)
+        channel, tap = np.divmod(entry, self.gather.shape[1])
+        place = self.gather[:, tap]  # [p, entries]
+        rows = (group * self.kernel.shape[1] + out) * len(self.gather) + np.arange(len(self.gather))[:, None]
+        columns = (group * self.channels + channel) * self.image + place
+        inside = place >= 0
+        return rows[inside], columns[inside], np.broadcast_to(self.kernel[group, out, entry], place.shape)[inside]
+
     def mapped(self, change: Callable[[Array], Array]) -> Windows:
         return replace(self, kernel=change(self.kernel))
 
 
-Map = Select | Scale | Dense | Windows
+Map = Select | Scale | Dense | Sparse | Windows
+
+
+def _summed(terms: Array, places: Ints, n: int) -> Array:
+    """Terms [m, e] added up in n places; these ascend."""
+    found = np.zeros((len(terms), n), terms.dtype)
+    if len(places):
+        some, starts = np.unique(places, return_index=True)
+        found[:, some] = np.add.reduceat(terms, starts, axis=1)
+    return found
 
 
 def _padded(x: Array) -> Array:
