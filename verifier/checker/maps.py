@@ -2,7 +2,7 @@
 
 Each map holds the numbers of the file.  `forward` and `transpose` are sums of products, in whatever order numpy takes;
 `depth` bounds how many roundings lie between an entry of a result and what it was made from, in both directions.
-`absolute` has the absolute values of all entries.  With `exact` entries (rationals) the same code makes no rounding.
+With integers as entries (`Chain.integers`) the same code makes no rounding.
 """
 
 from __future__ import annotations
@@ -10,46 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
-
-_rational = np.frompyfunc(Fraction, 1, 1)
-
-
-def rational(values: Array) -> Array:
-    """The same numbers as fractions."""
-    found: Array = np.asarray(_rational(values), dtype=object).reshape(values.shape)
-    return found
-
-
-def halved(values: Array) -> Array:
-    """Half of each number; an integer among rationals does not become a float."""
-    found: Array = values * (Fraction(1, 2) if values.dtype == object else 0.5)
-    return found
-
-
-def product(x: Array, matrix: Array) -> Array:
-    """x @ matrix; of rationals by integers over common denominators, which is the same and much faster."""
-    if x.dtype != object and matrix.dtype != object:
-        found: Array = np.matmul(x, matrix)
-        return found
-    (above, below), (other, under) = _integers(x), _integers(matrix)
-    whole: Array = np.asarray(np.matmul(above, other), dtype=object)
-    return np.asarray(np.frompyfunc(lambda number: Fraction(number, below * under), 1, 1)(whole), dtype=object)
-
-
-def _integers(values: Array) -> tuple[Array, int]:
-    """Integers and a common denominator."""
-    below = math.lcm(*{number.denominator for number in values.flat})
-    scaled = np.frompyfunc(lambda number: number.numerator * (below // number.denominator), 1, 1)(values)
-    return np.asarray(scaled, dtype=object), below
+from .rationals import Array, Ints, Rationals, product
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +31,10 @@ class Select:
         return len(self.index)
 
     @property
+    def room(self) -> int:
+        return max(self.n_in, self.n_out)
+
+    @property
     def depth(self) -> int:
         kept = self.index[self.index >= 0]
         return int(np.bincount(kept).max()) if len(kept) else 0
@@ -76,18 +46,26 @@ class Select:
     def forward(self, x: Array) -> Array:
         return _padded(x)[:, self.index]
 
-    def transpose(self, y: Array) -> Array:
+    @cached_property
+    def _back(self) -> tuple[Ints, Ints, Ints]:
+        """The places of the result in the order of what they name; what is named, and where each of it begins."""
         kept = np.flatnonzero(self.index >= 0)
-        found = np.zeros((len(y), self.n_in), y.dtype)
-        if not len(kept):
-            return found
         order = kept[np.argsort(self.index[kept], kind="stable")]
-        places, starts = np.unique(self.index[order], return_index=True)
-        found[:, places] = np.add.reduceat(y[:, order], starts, axis=1)
+        return order, *np.unique(self.index[order], return_index=True)
+
+    def transpose(self, y: Array) -> Array:
+        order, places, starts = self._back
+        found = np.zeros((len(y), self.n_in), y.dtype)
+        if len(order):
+            found[:, places] = np.add.reduceat(y[:, order], starts, axis=1)
         return found
 
     def mapped(self, change: Callable[[Array], Array]) -> Select:
         return self
+
+    @property
+    def integers(self) -> tuple[Select, int]:
+        return self, 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +89,7 @@ class Scale:
     def n_in(self) -> int:
         return len(self.factor)
 
-    n_out = n_in
+    n_out = room = n_in
 
     @property
     def depth(self) -> int:
@@ -130,6 +108,13 @@ class Scale:
     def mapped(self, change: Callable[[Array], Array]) -> Scale:
         return replace(self, factor=change(self.factor), divisor=change(self.divisor))
 
+    @property
+    def integers(self) -> tuple[Scale, int]:
+        found = Rationals.of(Rationals.of(self.factor).fractions / Rationals.of(self.divisor).fractions)
+        whole = replace(self)
+        whole.__dict__["ratio"] = found.above
+        return whole, found.below
+
 
 @dataclass(frozen=True, eq=False)
 class Dense:
@@ -146,6 +131,10 @@ class Dense:
     @property
     def n_out(self) -> int:
         return self.count * int(self.matrix.shape[0])
+
+    @property
+    def room(self) -> int:
+        return max(self.n_in, self.n_out)
 
     @property
     def depth(self) -> int:
@@ -167,6 +156,11 @@ class Dense:
 
     def mapped(self, change: Callable[[Array], Array]) -> Dense:
         return replace(self, matrix=change(self.matrix))
+
+    @property
+    def integers(self) -> tuple[Dense, int]:
+        found = Rationals.of(self.matrix)
+        return replace(self, matrix=found.above), found.below
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +194,11 @@ class Windows:
         return int(self.kernel.shape[0] * self.kernel.shape[1]) * len(self.gather)
 
     @property
+    def room(self) -> int:
+        """As windows."""
+        return max(int(self.kernel.shape[0]) * self.channels * self.gather.size, self.n_in, self.n_out)
+
+    @property
     def depth(self) -> int:
         return max(int(self.kernel.shape[2]), int(self.kernel.shape[1]) + int(self.back.shape[1])) + 1
 
@@ -225,6 +224,11 @@ class Windows:
 
     def mapped(self, change: Callable[[Array], Array]) -> Windows:
         return replace(self, kernel=change(self.kernel))
+
+    @property
+    def integers(self) -> tuple[Windows, int]:
+        found = Rationals.of(self.kernel)
+        return replace(self, kernel=found.above), found.below
 
 
 Map = Select | Scale | Dense | Windows
@@ -281,12 +285,26 @@ class Chain:
             gain *= max(1.0, size.forward(ahead).max(initial=0.0), size.transpose(back).max(initial=0.0))
         return float(gain)
 
-    def forward(self, x: Array) -> Array:
+    @cached_property
+    def integers(self) -> tuple[Chain, int]:
+        """The same maps times a number, such that all entries are integers; and that number."""
+        parts = [m.integers for m in self.maps]
+        return Chain(tuple(whole for whole, _ in parts), self.n_in), math.prod(below for _, below in parts)
+
+    def forward(self, x: Any) -> Any:
+        """Of rows [m, n_in]: floats, integers or rationals."""
+        if isinstance(x, Rationals):
+            whole, below = self.integers
+            return Rationals(whole.forward(x.above), x.below * below)
         for m in self.maps:
             x = m.forward(x)
         return x
 
-    def transpose(self, y: Array) -> Array:
+    def transpose(self, y: Any) -> Any:
+        """Of rows [m, n_out]."""
+        if isinstance(y, Rationals):
+            whole, below = self.integers
+            return Rationals(whole.transpose(y.above), y.below * below)
         for m in reversed(self.maps):
             y = m.transpose(y)
         return y

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .inequality import Target
-from .maps import Array
+from .rationals import Array, Rationals
 from .scope import LARGEST
 from .stream import Unreadable
 
@@ -74,11 +74,17 @@ class Clause:
         return a, b, c
 
     def target(self, layer: int, weights: Array) -> Target:
-        """The sum of the rows with these weights, at the output; in the arithmetic of the weights."""
-        a, b, c = self.exact if weights.dtype == object else self.floats
+        """The sum of the rows with these weights, at the output."""
+        a, b, c = self.floats
         w, size = weights[None], np.abs(weights)[None]
         parts = (w @ a, size @ np.abs(a), w @ b, size @ np.abs(b), -(w @ c), size @ np.abs(c))
         return Target(layer, *parts, summands=len(self.rows))
+
+    def exact_target(self, layer: int, weights: Array) -> Target:
+        """The same without rounding, but for the sizes."""
+        w = np.array([[Fraction(float(number)) for number in weights]], dtype=object)
+        q, d, e = (Rationals.of(np.asarray(w @ part, dtype=object)) for part in self.exact)
+        return replace(self.target(layer, weights), q=q, d=d, e=-e)
 
 
 @dataclass
