@@ -18,6 +18,7 @@ from verifier.bounding.hidden import RootBounds
 from verifier.bounding.relaxation.interval import Interval, interval_image
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.clock import Clock
+from verifier.functions import RELU
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
 
@@ -197,7 +198,7 @@ def _exact_minimum(
 )
 def test_faces_are_valid_in_exact_arithmetic(low: float, high: float, t: float) -> None:
     l_hat, u_hat = torch.tensor([[[low]], [[high]]], dtype=torch.float64)
-    kinks = Kinks.of(Region(l_hat, u_hat, (l_hat,), (u_hat,)), 1)
+    kinks = Kinks.of(Region(l_hat, u_hat, (l_hat,), (u_hat,), (RELU,)), 1)
     for slope in Slope:
         a, p = Fraction(slope.choice(kinks).slope.item()), Fraction(kinks.upper.item())
         assert 0 <= a <= 1
@@ -216,7 +217,7 @@ def test_only_neurons_that_differ_carry_a_choice() -> None:
     low = torch.tensor([[0.5, -2.0, 1.0, -1.0, 0.0], [0.1, -3.0, -2.0, 0.5, 0.0]], dtype=torch.float64)
     high = torch.tensor([[1.0, -1.0, 2.0, 1.0, 4.0], [0.2, 0.0, -1.0, 1.0, 3.0]], dtype=torch.float64)
     splits = torch.tensor([[0, 0, 0, 0, 1], [0, 0, 0, 0, 0]], dtype=torch.int8)
-    kinks = Kinks.of(Region(low, high, (low,), (high,), splits=(splits,)), 1)
+    kinks = Kinks.of(Region(low, high, (low,), (high,), (RELU,), splits=(splits,)), 1)
     assert kinks.index.tolist() == [2, 3, 4]
     assert kinks.passing.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
     assert kinks.ambiguous[:, 0].tolist() == [[False, True, False], [False, False, False]]

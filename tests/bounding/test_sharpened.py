@@ -54,7 +54,7 @@ def test_valid_and_never_looser(family: str, bounder: str, seed: int) -> None:
             assert bool((low <= x_hat).all())
             assert bool((x_hat <= high).all())
         for k in range(1, region.known + 1):  # from the same bounds of earlier groups
-            before = Region(lower, upper, region.l_hat[: k - 1], region.u_hat[: k - 1])
+            before = Region(lower, upper, region.l_hat[: k - 1], region.u_hat[: k - 1], region.functions[: k - 1])
             loose = base.group(net, before, k, Until())
             assert bool((region.l_hat[k - 1] >= loose[0]).all())
             assert bool((region.u_hat[k - 1] <= loose[1]).all())

@@ -17,6 +17,7 @@ from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.branching.babsr import BaBSR, estimates
 from verifier.branching.base import View
+from verifier.functions import RELU
 from verifier.network.network import Network
 
 
@@ -29,7 +30,7 @@ def flat(net: Network, seed: int) -> Region:
         return 0.1 + 2 * torch.rand(1, size, generator=generator, dtype=torch.float64)
 
     origin = torch.zeros(1, net.n_in, dtype=torch.float64)
-    return Region(origin, origin, (-wide(0),), (wide(0),))
+    return Region(origin, origin, (-wide(0),), (wide(0),), (RELU,))
 
 
 @given(seed=st.integers(0, 2**16))
@@ -41,7 +42,7 @@ def test_one_layer_over_a_point_the_estimate_is_the_true_change(seed: int) -> No
     found, intercepts = estimates(view_of(net, region, rows))
 
     def bound(low: torch.Tensor, high: torch.Tensor) -> float:
-        cut = Region(region.lower, region.upper, (low,), (high,))
+        cut = Region(region.lower, region.upper, (low,), (high,), (RELU,))
         return float(Linear(Slope.PARALLEL).bound(net, cut, Objective(2, rows.unsqueeze(1)), Until()).lower)
 
     (low,), (high,) = region.l_hat, region.u_hat

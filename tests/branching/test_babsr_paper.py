@@ -14,6 +14,7 @@ from verifier.bounding.core.base import Region
 from verifier.branching.babsr import group_estimates
 from verifier.branching.babsr_paper import PublishedBaBSR
 from verifier.branching.base import View
+from verifier.functions import RELU
 from verifier.network.network import Network
 
 
@@ -70,7 +71,11 @@ def by_hand(last: list[float], bias: list[float]) -> View:
         return torch.full((1, 2), value).double(), torch.full((1, 3), value).double()
 
     box = torch.ones(1, 2, dtype=torch.float64)
-    return view_of(net, Region(-box, box, sides(-1.0), sides(1.0)), torch.ones(1, 1, dtype=torch.float64))
+    return view_of(
+        net,
+        Region(-box, box, sides(-1.0), sides(1.0), (RELU,) * len(sides(1.0))),
+        torch.ones(1, 1, dtype=torch.float64),
+    )
 
 
 def test_losses_count_by_their_size_and_the_first_group_does_not() -> None:

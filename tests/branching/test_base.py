@@ -14,6 +14,7 @@ from verifier.bounding.core.base import Objective, Region
 from verifier.bounding.core.sweep import Sweep
 from verifier.branching import BRANCHERS
 from verifier.branching.base import Brancher, View
+from verifier.functions import RELU
 
 pytestmark = pytest.mark.parametrize("brancher", [BRANCHERS.build(n) for n in BRANCHERS.names()], ids=BRANCHERS.names())
 
@@ -44,7 +45,9 @@ def test_a_group_that_nobody_reads_can_still_be_scored(brancher: Brancher[View])
     hidden = instances.layer("hidden", 0, [[1.0], [-1.0]], [0.0, 0.5])
     net = networks.Network((1,), (hidden,), instances.layer("out", 0, [[1.0]], [0.0]))
     one = torch.ones(1, 1, dtype=torch.float64)
-    region = Region(-one, one, (torch.tensor([[-1.0, -0.5]]).double(),), (torch.tensor([[1.0, 1.5]]).double(),))
+    region = Region(
+        -one, one, (torch.tensor([[-1.0, -0.5]]).double(),), (torch.tensor([[1.0, 1.5]]).double(),), (RELU,)
+    )
     sweep = Sweep.prepare(net, region, 2)
     objective = Objective(2, one.unsqueeze(0))
     trace = sweep.backward(objective, ())

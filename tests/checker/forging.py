@@ -6,6 +6,7 @@ rationals, is unsafe.  Whatever a proof says then, it must be rejected.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,21 +44,28 @@ SPLIT, CUT, DEFAULT, IMPROVE, SHRINK, EMPTY, CLOSE, PART, KEEP, RECALL, IMPLY = 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A network as a file has it, and clauses; and the kit by which proofs about them are judged."""
+    """A network as a file has it, what was merged in it, and clauses; and the kit by which proofs are judged."""
 
     model: bytes
     clauses: list[Clause]
     kit: Kit = KIT
+    merged: bytes | None = None
 
     @cached_property
     def net(self) -> Any:
         """As the checker reads it, without mistakes."""
-        return KIT.graph.read_network(self.model)[0]
+        return self._network(KIT)
 
     @cached_property
     def read(self) -> tuple[Any, Any]:
         """Network and clauses, as the kit reads the files."""
-        return self.kit.graph.read_network(self.model)[0], self.kit.vnnlib.read_property(written(self.clauses))
+        return self._network(self.kit), self.kit.vnnlib.read_property(written(self.clauses))
+
+    def _network(self, kit: Kit) -> Any:
+        net, _ = kit.graph.read_network(self.model)
+        if self.merged is None:
+            return net
+        return kit.merge.merged(net, kit.stream.Stream(io.BytesIO(self.merged)))
 
     def walk(self, body: bytes) -> Any:
         return self.kit.walk(*self.read, body)

@@ -80,7 +80,9 @@ class Written:
 
     def problem(self) -> tuple[Problem, bytes]:
         clauses = read_property(self.prop.read_text())
-        return Problem(self.net.read_bytes(), clauses), zipfile.ZipFile(self.proof).read("proof.bin")
+        with zipfile.ZipFile(self.proof) as archive:
+            claims = archive.read("merged.bin") if "merged.bin" in archive.namelist() else None
+            return Problem(self.net.read_bytes(), clauses, merged=claims), archive.read("proof.bin")
 
 
 @pytest.fixture(scope="session")

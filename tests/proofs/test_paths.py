@@ -255,9 +255,12 @@ def test_signs_that_clauses_imply(toy: Run, tmp_path: Path, monkeypatch: pytest.
 
 
 def distances() -> onnx.ModelProto:
-    """y_0 = |x_0 - x_1|, at most 3/4 where y_1 is zero, and y_1 = |x_0 - 2 x_1 - 1/2|, at most 3/2 where y_0 is."""
-    first = np.array([[1, -1], [-1, 1], [1, -2], [-1, 2]])
-    return two_layers(first, np.array([0, 0, -0.5, 0.5]), np.array([[1, 1, 0, 0], [0, 0, 1, 1]]))
+    """y_0 = |x_0 - x_1|, at most 3/4 where y_1 is zero, and y_1 = |x_0 - 2 x_1 - 1/2|, at most 3/2 where y_0 is.
+
+    Neurons that mirrored others would be merged; so some are twice as large.
+    """
+    first = np.array([[1, -1], [-2, 2], [1, -2], [-2, 4]])
+    return two_layers(first, np.array([0, 0, -0.5, 1]), np.array([[1, 0.5, 0, 0], [0, 0, 1, 0.5]]))
 
 
 UNSAFE = {

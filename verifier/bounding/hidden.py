@@ -97,7 +97,7 @@ class GroupBounds(ABC):
         """The boxes with the bounds of all groups."""
         region = Region(lower, upper)
         for k in range(1, len(net.groups) + 1):
-            region = region.extended(*self.group(net, region, k, until, workers))
+            region = region.extended(net.groups[k - 1], *self.group(net, region, k, until, workers))
         return region
 
     @abstractmethod
@@ -154,8 +154,8 @@ class RootBounds(GroupBounds):
 
         probe = Probe(k, bounds, 12 * widest(net, k) * ends[0].element_size() * region.count)
         passing = _passing(ends)  # in the order that a deadline may cut short: ambiguous neurons first
-        ends = self._narrowed(ends, _ambiguous(ends), probe, until, workers)
-        if len(passing) * probe.bytes_each > self.passing_bytes:
+        ends = self._narrowed(ends, _ambiguous(net.groups[k - 1], ends), probe, until, workers)
+        if not net.groups[k - 1].function.is_relu or len(passing) * probe.bytes_each > self.passing_bytes:
             return ends
         return self._narrowed(ends, passing, probe, until, workers)
 
@@ -199,7 +199,7 @@ class Sharpened(GroupBounds):
             return found.lower
 
         each = 96 * widest(net, k) * ends[0].element_size() * region.count
-        return self._narrowed(ends, _ambiguous(ends), Probe(k, bounds, each), until, workers)
+        return self._narrowed(ends, _ambiguous(net.groups[k - 1], ends), Probe(k, bounds, each), until, workers)
 
 
 def _reads_input_only(group: Affine) -> bool:
@@ -207,10 +207,9 @@ def _reads_input_only(group: Affine) -> bool:
     return all(source == 0 for source, _ in group.terms)
 
 
-def _ambiguous(ends: Ends) -> Int[Tensor, " c"]:
-    """The neurons that have a kink inside of their bounds in some box."""
-    low, high = ends
-    return torch.nonzero(((low < 0) & (high > 0)).any(dim=0)).flatten()
+def _ambiguous(group: Affine, ends: Ends) -> Int[Tensor, " c"]:
+    """The neurons that are not linear within their bounds in some box."""
+    return torch.nonzero(group.function.bends(*ends).any(dim=0)).flatten()
 
 
 def _passing(ends: Ends) -> Int[Tensor, " c"]:

@@ -3,6 +3,7 @@
 Each map holds the numbers of the file.  `forward` and `transpose` are sums of products, in whatever order numpy takes;
 `depth` bounds how many roundings lie between an entry of a result and what it was made from, in both directions.
 With integers as entries (`Chain.integers`) the same code makes no rounding.
+`triples` are the entries of the matrix that are not zero: rows, columns, and numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from .rationals import Array, Ints, Rationals, product
+
+Triples = tuple[Ints, Ints, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +50,15 @@ class Select:
         return _padded(x)[:, self.index]
 
     @cached_property
-    def _back(self) -> tuple[Ints, Ints, Ints]:
-        """The places of the result in the order of what they name; what is named, and where each of it begins."""
-        kept = np.flatnonzero(self.index >= 0)
-        order = kept[np.argsort(self.index[kept], kind="stable")]
-        return order, *np.unique(self.index[order], return_index=True)
+    def _back(self) -> _Sum:
+        return _Sum.into(self.index, self.n_in)
 
     def transpose(self, y: Array) -> Array:
-        order, places, starts = self._back
-        found = np.zeros((len(y), self.n_in), y.dtype)
-        if len(order):
-            found[:, places] = np.add.reduceat(y[:, order], starts, axis=1)
-        return found
+        return self._back(y)
+
+    def triples(self) -> Triples:
+        rows = np.flatnonzero(self.index >= 0)
+        return rows, self.index[rows], np.ones(len(rows))
 
     def mapped(self, change: Callable[[Array], Array]) -> Select:
         return self
@@ -105,12 +105,18 @@ class Scale:
 
     transpose = forward
 
+    def triples(self) -> Triples:
+        rows = np.flatnonzero(self.factor)
+        factor, divisor = (Rationals.of(part[rows]).fractions for part in (self.factor, self.divisor))
+        return rows, rows, factor / divisor
+
     def mapped(self, change: Callable[[Array], Array]) -> Scale:
         return replace(self, factor=change(self.factor), divisor=change(self.divisor))
 
     @property
     def integers(self) -> tuple[Scale, int]:
-        found = Rationals.of(Rationals.of(self.factor).fractions / Rationals.of(self.divisor).fractions)
+        factor, divisor = (Rationals.of(part).fractions for part in (self.factor, self.divisor))
+        found = Rationals.of(factor / divisor)
         whole = replace(self)
         whole.__dict__["ratio"] = found.above
         return whole, found.below
@@ -154,6 +160,12 @@ class Dense:
         found = product(x.reshape(len(x) * self.count, matrix.shape[0]), matrix)
         return found.reshape(len(x), self.count * int(matrix.shape[1]))
 
+    def triples(self) -> Triples:
+        rows, columns = np.nonzero(self.matrix)
+        block = np.arange(self.count)[:, None]
+        at = (block * self.matrix.shape[0] + rows).reshape(-1), (block * self.matrix.shape[1] + columns).reshape(-1)
+        return *at, np.tile(self.matrix[rows, columns], self.count)
+
     def mapped(self, change: Callable[[Array], Array]) -> Dense:
         return replace(self, matrix=change(self.matrix))
 
@@ -161,6 +173,58 @@ class Dense:
     def integers(self) -> tuple[Dense, int]:
         found = Rationals.of(self.matrix)
         return replace(self, matrix=found.above), found.below
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A matrix by the places of those entries that are not zero, all different."""
+
+    shape: tuple[int, int]
+    rows: Ints
+    columns: Ints
+    values: Array
+    roundings = 0
+
+    @property
+    def n_in(self) -> int:
+        return self.shape[1]
+
+    @property
+    def n_out(self) -> int:
+        return self.shape[0]
+
+    @property
+    def room(self) -> int:
+        return max(*self.shape, len(self.values))
+
+    @property
+    def depth(self) -> int:
+        return max(int(np.bincount(places).max(initial=0)) for places in (self.rows, self.columns)) + 1
+
+    @property
+    def entries(self) -> Array:
+        return self.values
+
+    @cached_property
+    def _sums(self) -> tuple[_Sum, _Sum]:
+        return _Sum.into(self.rows, self.n_out), _Sum.into(self.columns, self.n_in)
+
+    def forward(self, x: Array) -> Array:
+        return self._sums[0](x[:, self.columns] * self.values)
+
+    def transpose(self, y: Array) -> Array:
+        return self._sums[1](y[:, self.rows] * self.values)
+
+    def triples(self) -> Triples:
+        return self.rows, self.columns, self.values
+
+    def mapped(self, change: Callable[[Array], Array]) -> Sparse:
+        return replace(self, values=change(self.values))
+
+    @property
+    def integers(self) -> tuple[Sparse, int]:
+        found = Rationals.of(self.values)
+        return replace(self, values=found.above), found.below
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +286,15 @@ class Windows:
         found: Array = images.reshape(len(y), -1)
         return found
 
+    def triples(self) -> Triples:
+        group, out, entry = np.nonzero(self.kernel)
+        channel, tap = np.divmod(entry, self.gather.shape[1])
+        place = self.gather[:, tap]  # [p, entries]
+        rows = (group * self.kernel.shape[1] + out) * len(self.gather) + np.arange(len(self.gather))[:, None]
+        columns = (group * self.channels + channel) * self.image + place
+        inside = place >= 0
+        return rows[inside], columns[inside], np.broadcast_to(self.kernel[group, out, entry], place.shape)[inside]
+
     def mapped(self, change: Callable[[Array], Array]) -> Windows:
         return replace(self, kernel=change(self.kernel))
 
@@ -231,7 +304,30 @@ class Windows:
         return replace(self, kernel=found.above), found.below
 
 
-Map = Select | Scale | Dense | Windows
+Map = Select | Scale | Dense | Sparse | Windows
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """Adds up the entries of rows [m, e] in n places: those in the order `order`, for `places`, from `starts` on."""
+
+    n: int
+    order: Ints
+    places: Ints
+    starts: Ints
+
+    @classmethod
+    def into(cls, index: Ints, n: int) -> _Sum:
+        """Entry i goes to place index[i], or nowhere if that is -1."""
+        kept = np.flatnonzero(index >= 0)
+        order = kept[np.argsort(index[kept], kind="stable")]
+        return cls(n, order, *np.unique(index[order], return_index=True))
+
+    def __call__(self, terms: Array) -> Array:
+        found = np.zeros((len(terms), self.n), terms.dtype)
+        if len(self.order):
+            found[:, self.places] = np.add.reduceat(terms[:, self.order], self.starts, axis=1)
+        return found
 
 
 def _padded(x: Array) -> Array:

@@ -78,7 +78,7 @@ def enclosed_outputs(
     """Bounds of the outputs over a box, with all rounding errors; meant for boxes that are hardly more than a point."""
     region = Region(torch.from_numpy(low).unsqueeze(0), torch.from_numpy(high).unsqueeze(0))
     for layer in network.layers:
-        region = region.extended(*interval_image(layer, region))
+        region = region.extended(layer, *interval_image(layer, region))
     return region.l_hat[-1][0], region.u_hat[-1][0]
 
 
@@ -148,8 +148,8 @@ class RationalNetwork:
 
     @classmethod
     def of(cls, network: Network) -> RationalNetwork | None:
-        """None if the network is too large, or if some weight or bias of it was rounded when layers were folded."""
-        if network.parameters > MOST_ENTRIES:
+        """None if the network is too large or not piecewise linear, or if folding has rounded some number of it."""
+        if network.parameters > MOST_ENTRIES or not network.piecewise_linear:
             return None
         layers: list[_Layer] = []
         left = MOST_ENTRIES

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from verifier.errors import InputError, NetworkMismatch
+from verifier.functions import Function
 from verifier.network.magnitudes import radii
 from verifier.network.network import Network
 from verifier.operators.base import gamma
@@ -133,6 +134,15 @@ def _compare(model: Judged, network: Network, points: Array, inside: bool) -> fl
     return float((difference / np.maximum(size.max(axis=0), np.finfo(np.float64).tiny)).max(initial=0.0))
 
 
+def _applied(function: Function, t: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+    """What a function makes of values and of their errors."""
+    value = function.value(t)
+    if function.is_relu:
+        return value, error
+    low, high = function.image(t - error, t + error)
+    return value, torch.maximum(high - value, value - low)
+
+
 def _rounding(network: Network, x: Float64[Tensor, "P n0"], dtype: np.dtype[Any]) -> Array:
     """By how much rounding may change each output, in float64 and in the file's precision."""
     network = network.to(x.device, torch.float64)
@@ -144,7 +154,7 @@ def _rounding(network: Network, x: Float64[Tensor, "P n0"], dtype: np.dtype[Any]
         values.append(layer.forward(values).expand(len(x), layer.size))
         errors.append((error + gamma(layer.depth) * size).expand(len(x), layer.size))
         if layer is not network.output:
-            values[-1] = values[-1].clamp(min=0)
+            values[-1], errors[-1] = _applied(layer.function, values[-1], errors[-1])
     allowed = 4.0 * errors[-1]
     if dtype == np.float32:
         single = network.to(dtype=torch.float32).forward(x.to(torch.float32)).to(torch.float64)

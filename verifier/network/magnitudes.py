@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import torch
 
-from verifier.network.network import Network
+from verifier.functions.base import BEYOND
+from verifier.network.network import Affine, Network
 from verifier.operators import Chain, LinearMap, Sum, gamma
 from verifier.operators.base import FLOOR
 from verifier.shapes import Float64, Tensor
@@ -27,22 +28,32 @@ def radii(network: Network, radius: Float64[Tensor, " n0"], least: float = 0.0) 
 
     Crude.  With `least`, no source counts as smaller than that.
     """
-    sizes = [radius.clamp(min=least)]
+    sources, sizes = [radius.clamp(min=least)], []
     for layer in network.layers:
         total = layer.bias.abs() + layer.bias_error
         for source, term in layer.terms:
-            total = total + term.magnitude(sizes[source])
+            total = total + term.magnitude(sources[source])
         sizes.append((total * (1.0 + 4.0 * gamma(layer.depth)) + FLOOR).clamp(min=least))
-    return sizes[1:]
+        sources.append(_activation(layer, sizes[-1], least))
+    return sizes
+
+
+def _activation(layer: Affine, size: Float64[Tensor, " n"], least: float) -> Float64[Tensor, " m"]:
+    """How large a group's activations can be; beyond `BEYOND` no bound takes part in anything."""
+    if layer.function.is_relu:
+        return size
+    low, high = layer.function.image(-size, size)
+    return torch.maximum(-low, high).nan_to_num(torch.inf).clamp(least, BEYOND)
 
 
 def beyond(network: Network, radius: Float64[Tensor, " n0"]) -> str | None:
     """The name of the first layer at which the error model does not hold for |x| <= radius; None if it holds."""
     if not bool((radius <= LARGEST).all()):
         return "input"
-    sizes = [radius.clamp(min=1.0), *radii(network, radius, least=1.0)]
-    for layer, size in zip(network.layers, sizes[1:], strict=True):
-        seen = [size, *(part for source, term in layer.terms for part in _on_the_way(term, sizes[source]))]
+    sources = [radius.clamp(min=1.0)]
+    for layer, size in zip(network.layers, radii(network, radius, least=1.0), strict=True):
+        seen = [size, *(part for source, term in layer.terms for part in _on_the_way(term, sources[source]))]
+        sources.append(_activation(layer, size, least=1.0))
         if not all(bool((part <= LARGEST).all()) for part in seen):
             return layer.name
     return None

@@ -1,11 +1,11 @@
-"""The network as the verifier sees it: a DAG of affine layers and ReLU groups on flat vectors.
+"""The network as the verifier sees it: a DAG of affine layers and groups of neurons on flat vectors.
 
 In the notation of docs/notation.md, for k = 1..K:
 
-    x_hat[k] = sum_j W[k, j] x[j] + b[k],    x[k] = max(x_hat[k], 0),    y = sum_j W[y, j] x[j] + b[y]
+    x_hat[k] = sum_j W[k, j] x[j] + b[k],    x[k] = f_k(x_hat[k]),    y = sum_j W[y, j] x[j] + b[y]
 
-with x[0] the input.  Weights are held in float64, exactly as the file gives them; `to` makes a float32 copy for the
-parts of a run that only search.
+with x[0] the input and f_k a ReLU or another function (`verifier.functions`).  Weights are held in float64, exactly as
+the file gives them; `to` makes a float32 copy for the parts of a run that only search.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from verifier.functions import RELU, Function
 from verifier.operators import LinearMap
 from verifier.operators.base import flat_size
 from verifier.shapes import Float, Tensor
@@ -23,7 +24,7 @@ from verifier.shapes import Float, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """x_hat = sum of W_j x[j] over `terms` (j, W_j), plus `bias`.
+    """x_hat = sum of W_j x[j] over `terms` (j, W_j), plus `bias`; then, in a group, x = function(x_hat).
 
     `bias_error` bounds entrywise how far `bias` is from the exact sum that the file's weights define.
     """
@@ -33,6 +34,7 @@ class Affine:
     terms: tuple[tuple[int, LinearMap], ...]
     bias: Float[Tensor, " n"]
     bias_error: Float[Tensor, " n"]
+    function: Function = RELU
 
     def __post_init__(self) -> None:
         sources = [source for source, _ in self.terms]
@@ -43,10 +45,17 @@ class Affine:
                 raise ValueError(f"layer {self.name}: source {source} gives {term.n_out} of {self.size} entries")
         if flat_size(self.shape) != self.size:
             raise ValueError(f"layer {self.name}: shape {self.shape} does not hold {self.size} entries")
+        if self.size % self.function.arity:
+            raise ValueError(f"layer {self.name}: {self.function.name} cannot take {self.size} entries")
 
     @property
     def size(self) -> int:
         return self.bias.numel()
+
+    @property
+    def neurons(self) -> int:
+        """Entries of x, if the layer is a group."""
+        return self.size // self.function.arity
 
     @property
     def depth(self) -> int:
@@ -80,7 +89,7 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """ReLU groups 1..K in topological order (`groups[k - 1]` is group k), and the output layer.
+    """Groups of neurons 1..K in topological order (`groups[k - 1]` is group k), and the output layer.
 
     It is what the file defines while no activation is larger than `within` (bounds of Clip at the end of the range of
     floats are left out).
@@ -92,7 +101,7 @@ class Network:
     within: float = math.inf
 
     def __post_init__(self) -> None:
-        sizes = [self.n_in, *(group.size for group in self.groups)]
+        sizes = [self.n_in, *(group.neurons for group in self.groups)]
         for k, layer in enumerate(self.layers, start=1):
             for source, term in layer.terms:
                 if not 0 <= source < k:
@@ -116,8 +125,18 @@ class Network:
         return (*self.groups, self.output)
 
     @property
+    def neurons(self) -> int:
+        """Of all groups."""
+        return sum(group.neurons for group in self.groups)
+
+    @property
     def relus(self) -> int:
-        return sum(group.size for group in self.groups)
+        return sum(group.size for group in self.groups if group.function.is_relu)
+
+    @property
+    def piecewise_linear(self) -> bool:
+        """Whether all groups are ReLUs."""
+        return all(group.function.is_relu for group in self.groups)
 
     @property
     def parameters(self) -> int:
@@ -147,7 +166,7 @@ class Network:
             for source, _ in layer.terms:
                 if last[source] == k:
                     values[source] = None
-            values.append(x_hat.clamp(min=0) if k <= len(self.groups) else x_hat)
+            values.append(layer.function.value(x_hat) if k <= len(self.groups) else x_hat)
         result = values[-1]
         assert result is not None
         return result.expand(*x.shape[:-1], self.n_out)
@@ -159,7 +178,7 @@ class Network:
         for layer in self.layers:
             x_hat = layer.forward(values).expand(*x.shape[:-1], layer.size)
             found.append(x_hat)
-            values.append(x_hat.clamp(min=0))
+            values.append(layer.function.value(x_hat) if layer is not self.output else None)
         return found
 
     def vjp(
@@ -167,14 +186,15 @@ class Network:
     ) -> Float[Tensor, "*batch n0"]:
         """The gradient of <cotangent, y> with respect to the input, at the point that gave `preactivations`.
 
-        Written out instead of using autograd: one transposed pass, no graph.  The derivative of a ReLU at 0 is 0.
+        Written out instead of using autograd: one transposed pass, no graph.
         """
         lam: list[Tensor | None] = [None] * (len(self.groups) + 1)
         self.output.pull(cotangent, lam)
         for k in range(len(self.groups), 0, -1):
             own, lam[k] = lam[k], None
             if own is not None:
-                self.groups[k - 1].pull(own * (preactivations[k - 1] > 0), lam)
+                group = self.groups[k - 1]
+                group.pull(group.function.pull(preactivations[k - 1], own), lam)
         return cotangent.new_zeros(*cotangent.shape[:-1], self.n_in) if lam[0] is None else lam[0]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Network:

@@ -80,7 +80,7 @@ class ProblemSearch:
     def run(self, problem: Problem, found: ClauseBounds, target: Target, clock: Clock, report: Report) -> Outcome:
         """Decide all clauses that `found` has not closed.  `report` hears the totals after each step."""
         if problem.merged:
-            self.journal.hear(Merged(problem.merged))
+            self.journal.hear(Merged(sum(layer.superfluous for layer in problem.merged)))
         closed = torch.nonzero(closes(found.lower)).flatten().tolist()
         self.journal.hear(Settled(tuple(closed), lambda: found))
         waiting = open_clauses(problem, found)

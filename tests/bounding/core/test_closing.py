@@ -78,7 +78,7 @@ def test_intervals_enclose_products_that_underflow(weights: list[float]) -> None
         exact *= Fraction(weight)
         assert Fraction(float(low)) <= exact
         assert 2 * exact <= Fraction(float(high))
-        region = region.extended(low, high)
+        region = region.extended(net.layers[k], low, high)
 
 
 @pytest.mark.parametrize("bounder", [Interval(), Linear()])

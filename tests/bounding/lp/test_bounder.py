@@ -25,6 +25,7 @@ from verifier.bounding.lp.solver import Solver
 from verifier.bounding.relaxation.interval import Interval
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.clock import Clock
+from verifier.functions import RELU
 from verifier.network.network import Affine, Network
 from verifier.operators import Chain, Dense, Diagonal
 
@@ -91,7 +92,11 @@ def exact_minimum(net: Network, region: Region, objective: Objective) -> tuple[f
 def example(l_hat: tuple[float, float], u_hat: tuple[float, float]) -> tuple[Network, Region, Objective]:
     net, lower, upper = networks.paper_example()
     pair = [torch.tensor([bounds], dtype=torch.float64) for bounds in ((-3.0, -1.0), (1.0, 3.0), l_hat, u_hat)]
-    return net, Region(lower, upper, (pair[0], pair[2]), (pair[1], pair[3])), Objective(3, torch.ones(1, 1, 1).double())
+    return (
+        net,
+        Region(lower, upper, (pair[0], pair[2]), (pair[1], pair[3]), (RELU, RELU)),
+        Objective(3, torch.ones(1, 1, 1).double()),
+    )
 
 
 @pytest.mark.parametrize(

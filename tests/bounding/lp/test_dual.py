@@ -26,6 +26,7 @@ from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.multipliers import MultiplierVariables
 from verifier.bounding.solvers.solver import Task
 from verifier.clock import Clock
+from verifier.functions import RELU
 from verifier.network.network import Network
 
 CLOSE = 1e-7
@@ -157,7 +158,7 @@ def test_a_round_of_cuts_gains() -> None:
 def test_the_values_of_the_papers_example() -> None:
     net, lower, upper = networks.paper_example()
     pair = [torch.tensor([b], dtype=torch.float64) for b in ((-3.0, -1.0), (1.0, 3.0), (-3.0, -2.0), (4.0, 3.0))]
-    region = Region(lower, upper, (pair[0], pair[2]), (pair[1], pair[3]))
+    region = Region(lower, upper, (pair[0], pair[2]), (pair[1], pair[3]), (RELU, RELU))
     row = Objective(3, torch.ones(1, 1, 1).double())
     assert LinearPrograms().bound(net, region, row, Until()).lower.item() == pytest.approx(-9 / 5, abs=1e-9)
     assert LinearPrograms(20).bound(net, region, row, Until()).lower.item() == pytest.approx(-9 / 7, abs=1e-9)

@@ -111,7 +111,9 @@ def test_without_time_nothing_is_claimed() -> None:
 
 def test_empty_boxes_are_empty() -> None:
     net, region, rows = instance(1, 1)
-    crossed = Region(region.lower, region.upper, (region.u_hat[0] + 1, *region.l_hat[1:]), region.u_hat)
+    crossed = Region(
+        region.lower, region.upper, (region.u_hat[0] + 1, *region.l_hat[1:]), region.u_hat, region.functions
+    )
     claim = MixedInteger().refute(net, crossed, rows, Until())
     assert claim.empty
     assert claim.lower == math.inf

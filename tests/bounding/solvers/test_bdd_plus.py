@@ -21,6 +21,7 @@ from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.decomposition import Decomposition
 from verifier.bounding.solvers.solver import Certified, Task
 from verifier.clock import Clock
+from verifier.functions import RELU
 from verifier.network.network import Network
 
 LIGHT = Steps(0.1, 10.0, linear=True)
@@ -139,7 +140,7 @@ def test_it_stops_when_all_are_done_and_when_time_is_up() -> None:
 def test_value_of_the_papers_example() -> None:
     net, lower, upper = networks.paper_example()
     pairs = [torch.tensor([pair], dtype=torch.float64) for pair in ((-3, -1), (1, 3), (-9 / 4, -1 / 2), (3, 9 / 4))]
-    region = Region(lower, upper, (pairs[0], pairs[2]), (pairs[1], pairs[3]))
+    region = Region(lower, upper, (pairs[0], pairs[2]), (pairs[1], pairs[3]), (RELU, RELU))
     row = Objective(3, torch.ones(1, 1, 1, dtype=torch.float64))
     found = BddPlus(600, weights=Steps(1.0, 50.0, linear=True)).bound(net, region, row, Until()).lower.item()
     assert found == pytest.approx(float(Fraction(-27, 22)), abs=1e-3)

@@ -28,6 +28,7 @@ from verifier.bounding.solvers.big_m import BigM, Start
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.saddle_point import SaddlePoint
+from verifier.functions import RELU
 from verifier.network.network import Network
 
 SHORT = Ascent(25, Steps(0.05, 0.01))
@@ -327,7 +328,7 @@ def test_bounds_far_looser_than_the_layer_do_not_hide_rounding(size: float) -> N
     for seed in range(400):
         share = torch.rand(6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         low, high, row = -size * (0.5 + share[0]), size * (0.5 + share[1]), 2 * share[2] - 1
-        region = Region(-one, one, (low.view(1, 1),), (high.view(1, 1),))
+        region = Region(-one, one, (low.view(1, 1),), (high.view(1, 1),), (RELU,))
         dual = Lagrangian(Sweep.prepare(net, region, 2), Objective(2, row.view(1, 1, 1)))
         point = torch.cat([share[3:], torch.zeros(1, dtype=torch.float64)]).view(1, 1, 4)
         l_hat, u_hat, lam, alpha, beta0, beta1 = (Fraction(float(v)) for v in (low, high, row, *share[3:]))

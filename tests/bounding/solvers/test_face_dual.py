@@ -20,6 +20,7 @@ from verifier.bounding.hidden import RootBounds
 from verifier.bounding.rows import Conjunction, onto_simplex
 from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.bounding.solvers.face_dual import ConjunctionDual
+from verifier.functions import RELU
 from verifier.network.network import Network
 from verifier.search.signs.root import Batch, Root
 
@@ -51,7 +52,7 @@ def regions(net: Network, seed: int, count: int, split: bool) -> Region:
         for neuron in open_[:1]:
             splits[k][:, neuron] = sign
             (low if sign > 0 else high)[k][:, neuron] = 0.0
-    return Region(lower, upper, tuple(low), tuple(high), splits=tuple(splits))
+    return Region(lower, upper, tuple(low), tuple(high), (RELU,) * len(low), splits=tuple(splits))
 
 
 @pytest.mark.parametrize("family", networks.FAMILIES)

@@ -31,7 +31,7 @@ def instance(family: str, seed: int, count: int = 4) -> tuple[ConjunctionDual, t
 
     A, B, c = normal(count, 2, net.n_out), normal(count, 2, net.n_in), normal(count, 2)
     rows, found = Conjunction(A, B, c, torch.ones(count, 2, dtype=torch.bool)), propagate(net, low, high)
-    region = Region(low, high, found.l_hat, found.u_hat).full_width()
+    region = Region(low, high, found.l_hat, found.u_hat, tuple(g.function for g in net.groups)).full_width()
     weights = torch.rand(count, 1, 2, generator=generator, dtype=torch.float64)
     sweep = Sweep.prepare(net, region, len(net.layers))
     return of_rows(sweep, rows), weights / weights.sum(dim=-1, keepdim=True)

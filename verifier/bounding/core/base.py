@@ -15,13 +15,14 @@ import torch
 
 from verifier.bounding.core.state import COMMON, SHARED, State, cat
 from verifier.clock import Clock
-from verifier.network.network import Network
+from verifier.functions import Function
+from verifier.network.network import Affine, Network
 from verifier.shapes import Float, Int, Int8, Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Region(State):
-    """D input sets, each with valid pre-activation bounds of the groups 1..len(l_hat).
+    """D input sets, each with valid pre-activation bounds of the groups 1..len(l_hat), whose functions are `functions`.
 
     Groups beyond that have not been bounded yet; a bounder may only be asked about layers that follow known groups.
 
@@ -35,6 +36,7 @@ class Region(State):
     upper: Float[Tensor, "D n0"]
     l_hat: tuple[Float[Tensor, "D _"], ...] = ()
     u_hat: tuple[Float[Tensor, "D _"], ...] = ()
+    functions: tuple[Function, ...] = field(default=(), metadata=SHARED)
     kinks: tuple[Int[Tensor, " _"], ...] | None = field(default=None, metadata=SHARED)
     splits: tuple[Int8[Tensor, "D _"], ...] | None = None
 
@@ -51,11 +53,12 @@ class Region(State):
         """The box of x[j]: the input for j = 0, else the activation of group j."""
         if j == 0:
             return self.lower, self.upper
-        return self.l_hat[j - 1].clamp(min=0), self.u_hat[j - 1].clamp(min=0)
+        return self.functions[j - 1].image(self.l_hat[j - 1], self.u_hat[j - 1])
 
-    def extended(self, l_hat: Float[Tensor, "D n"], u_hat: Float[Tensor, "D n"]) -> Region:
+    def extended(self, group: Affine, l_hat: Float[Tensor, "D n"], u_hat: Float[Tensor, "D n"]) -> Region:
         """The same boxes with bounds of one more group."""
-        return replace(self, l_hat=(*self.l_hat, l_hat), u_hat=(*self.u_hat, u_hat))
+        functions = (*self.functions, group.function)
+        return replace(self, l_hat=(*self.l_hat, l_hat), u_hat=(*self.u_hat, u_hat), functions=functions)
 
     def full_width(self) -> Region:
         """The same with all neurons as kinks: for regions that have little in common."""
@@ -63,8 +66,8 @@ class Region(State):
         return replace(self, kinks=kinks)
 
     def ambiguous(self, k: int) -> Tensor:
-        """Which neurons of group k have a kink inside of their bounds, per box."""
-        return (self.l_hat[k - 1] < 0) & (self.u_hat[k - 1] > 0)
+        """Which neurons of group k are not linear within their bounds, per box."""
+        return self.functions[k - 1].bends(self.l_hat[k - 1], self.u_hat[k - 1])
 
 
 @dataclass(frozen=True, eq=False)

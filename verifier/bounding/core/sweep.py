@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from functools import cached_property
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -25,7 +26,9 @@ from verifier.bounding.core.base import Objective, Region, minimise_over_input, 
 from verifier.bounding.core.closing import settled
 from verifier.bounding.core.rounding import MARGIN, layer_slack, source_magnitude
 from verifier.bounding.core.state import State
+from verifier.bounding.relaxation.neurons import Neurons, neurons_of
 from verifier.bounding.relaxation.relu import Kinks
+from verifier.bounding.relaxation.smooth import Lines
 from verifier.network.network import Network
 from verifier.operators import gamma
 from verifier.shapes import Float, Tensor
@@ -145,12 +148,23 @@ class Choice:
     face: UpperFace | None = None  # None: the chord of the triangle
 
 
+class Taken(NamedTuple):
+    """What a sweep took at a group: a choice, the coefficients of x at the kinks, the faces if it has no ReLUs."""
+
+    choice: Choice
+    lam: Float[Tensor, "D S a"]
+    faces: Lines | None
+
+
 @dataclass(frozen=True, eq=False)
 class Trace(State):
-    """A finished sweep over faces: the plane, and the coefficient of x[k] at the kinks of each group."""
+    """A finished sweep over faces: the plane, the coefficient of x[k] at the kinks of each group, and the faces of
+    groups that are no ReLUs.
+    """
 
     plane: Plane
     coefficients: tuple[Float[Tensor, "D S _"] | None, ...]
+    lines: tuple[Lines | None, ...]
 
     @property
     def lower(self) -> Float[Tensor, "D S"]:
@@ -185,7 +199,7 @@ class Sweep(State):
     net: Network
     region: Region
     layer: int
-    kinks: tuple[Kinks, ...]
+    neurons: tuple[Neurons, ...]
     slacks: tuple[Float[Tensor, "D _"], ...] | None  # None in float32, where bounds are not rigorous anyway
 
     @classmethod
@@ -193,15 +207,28 @@ class Sweep(State):
         cls, net: Network, region: Region, layer: int, slacks: tuple[Float[Tensor, "D _"], ...] | None = None
     ) -> Sweep:
         """`slacks` may come from regions that contain these: they do not grow when boxes shrink."""
-        kinks = tuple(Kinks.of(region, k) for k in range(1, layer))
+        neurons = tuple(neurons_of(region, k) for k in range(1, layer))
         if slacks is None and region.lower.dtype is torch.float64:
             length = widest(net, layer) + len(net.layers)
             slacks = tuple(layer_slack(net.layers[k], region, length) for k in range(layer))
-        return cls(net, region, layer, kinks, slacks)
+        return cls(net, region, layer, neurons, slacks)
+
+    @cached_property
+    def kinks(self) -> tuple[Kinks, ...]:
+        """Those of all groups, for methods that know ReLUs only.  Raises TypeError if there are other groups."""
+        found = tuple(neurons for neurons in self.neurons if isinstance(neurons, Kinks))
+        if len(found) != len(self.neurons):
+            raise TypeError("the method bounds networks of ReLUs only")
+        return found
+
+    def bent(self, k: int) -> Kinks | None:
+        """The kinks of group k, if it is one of ReLUs and has some: those that cuts can be had for."""
+        neurons = self.neurons[k - 1]
+        return neurons if isinstance(neurons, Kinks) and neurons.count else None
 
     def zeros(self, k: int, objective: Objective) -> Float[Tensor, "D S n"]:
         """Coefficients of a group that nobody reads."""
-        return self.region.lower.new_zeros(self.region.count, objective.count, self.net.layers[k - 1].size)
+        return self.region.lower.new_zeros(self.region.count, objective.count, self.net.layers[k - 1].neurons)
 
     # ------------------------------------------------------------ any way to eliminate, any way to complete
 
@@ -244,14 +271,14 @@ class Sweep(State):
         """x[j] of all sources and x_hat at all kinks, if x0 is the input; what `unread` groups hold does not matter."""
         values: list[Tensor | None] = [x0]
         x_hats = []
-        for k, kinks in enumerate(self.kinks, start=1):
+        for k, neurons in enumerate(self.neurons, start=1):
             if k in unread:  # it may itself read another such group, which has no value
                 values.append(None)
-                x_hats.append(x0.new_zeros(*x0.shape[:-1], kinks.count))
+                x_hats.append(neurons.gather(x0.new_zeros(*x0.shape[:-1], self.net.layers[k - 1].size)))
                 continue
             x_hat = self.net.layers[k - 1].forward(values)
-            x_hats.append(kinks.gather(x_hat))
-            values.append(kinks.scatter(x_hat, activate(k, x_hats[-1], values)))
+            x_hats.append(neurons.gather(x_hat))
+            values.append(neurons.scatter(x_hat, activate(k, x_hats[-1], values)))
         return values, x_hats
 
     def through_kinks(
@@ -270,44 +297,27 @@ class Sweep(State):
     def backward(self, objective: Objective, choices: Sequence[Choice]) -> Trace:
         """Every x[k] is replaced by the face of its relaxation that the sign of its coefficient asks for."""
         seen: list[Tensor | None] = [None] * (self.layer - 1)
+        lines: list[Lines | None] = [None] * (self.layer - 1)
+        priced = self.slacks is not None
 
         def relax(k: int, lam: Tensor | None, rest: Remainder) -> Tensor | None:
             if lam is None:
                 return None
-            mu, seen[k - 1] = self._relax(k, lam, choices[k - 1], rest)
+            mu, seen[k - 1], lines[k - 1] = self.neurons[k - 1].relax(lam, choices[k - 1], rest, priced)
             return mu
 
-        return Trace(self.walk(objective, relax), tuple(seen))
-
-    def _relax(self, k: int, lam: Tensor, choice: Choice, rest: Remainder) -> tuple[Tensor, Tensor]:
-        """The coefficients of x_hat[k], and those of x[k] at the kinks."""
-        kinks, face = self.kinks[k - 1], choice.face
-        at_kinks = kinks.gather(lam)
-        negative = at_kinks.clamp(max=0)
-        upper = kinks.upper if face is None else face.slope
-        mu = at_kinks * torch.where(at_kinks >= 0, choice.slope, upper)
-        if kinks.sign is not None and choice.split is not None:
-            mu = mu - kinks.sign * choice.split
-        if face is None:
-            offset = dot(negative, kinks.intercept.squeeze(1))
-            rest.value += offset
-            if self.slacks is not None:
-                rest.summed -= offset
-        else:
-            mu = face.charge(negative, mu, rest)
-        return kinks.scatter(lam, mu), at_kinks
+        return Trace(self.walk(objective, relax), tuple(seen), tuple(lines))
 
     def forward(self, trace: Trace, choices: Sequence[Choice]) -> Route:
         """Where x0 goes when it runs through the faces that the backward sweep chose."""
         gains: list[tuple[Tensor, ...] | None] = [None] * (self.layer - 1)
 
         def activate(k: int, x_hat: Tensor, values: Values) -> Tensor:
-            kinks, choice, lam = self.kinks[k - 1], choices[k - 1], trace.coefficients[k - 1]
+            lam = trace.coefficients[k - 1]
             assert lam is not None
-            upper = torch.addcmul(kinks.intercept, x_hat, kinks.upper)
-            if choice.face is not None:
-                upper, gains[k - 1] = choice.face.above(upper, values, x_hat)
-            return torch.where(lam >= 0, x_hat * choice.slope, upper)
+            taken = Taken(choices[k - 1], lam, trace.lines[k - 1])
+            x, gains[k - 1] = self.neurons[k - 1].activate(x_hat, values, taken)
+            return x
 
         unread = [k for k, lam in enumerate(trace.coefficients, start=1) if lam is None]
         values, x_hats = self.complete(trace.x0, activate, unread)

@@ -56,18 +56,21 @@ class Geometries:
         if form is Form.MIXED:
             return self.at(k, Form.ROWS)
         if (k, form) not in self._known:
-            self._known[k, form] = self._made(k, form) if self.sweep.kinks[k].count else None
+            self._known[k, form] = self._made(k, form)
         return self._known[k, form]
 
     def _made(self, k: int, form: Form) -> Geometry | None:
-        of = (self.sweep.net.layers[k], self.sweep.region, self.sweep.kinks[k].index)
+        kinks = self.sweep.bent(k + 1)
+        if kinks is None:
+            return None
+        of = (self.sweep.net.layers[k], self.sweep.region, kinks.index)
         if form is Form.ROWS:
             return RowGeometry.of(*of)
         return BalancedGeometry.of(*of) if form is Form.BALANCED else SharedGeometry.of(*of)
 
     def rows(self) -> tuple[RowGeometry | None, ...]:
         """The weights of the kinks of all groups, one by one."""
-        found = (self.at(k, Form.ROWS) for k in range(len(self.sweep.kinks)))
+        found = (self.at(k, Form.ROWS) for k in range(len(self.sweep.neurons)))
         return tuple(geometry if isinstance(geometry, RowGeometry) else None for geometry in found)
 
 
@@ -139,10 +142,10 @@ def find_masks(geometries: Geometries, average: Average, form: Form, threshold: 
     """
     sweep, rows, (values, z) = geometries.sweep, average.rows, average.mean()
     found: list[GroupBits | None] = []
-    for k, (layer, kinks) in enumerate(zip(sweep.net.layers, sweep.kinks, strict=False)):
-        x = values[k + 1]
+    for k, layer in enumerate(sweep.net.layers[: len(sweep.neurons)]):
+        x, kinks = values[k + 1], sweep.bent(k + 1)
         geometry = None if x is None or reads_only_moved_inputs(layer) else geometries.at(k, form)
-        if x is None or geometry is None:
+        if x is None or geometry is None or kinks is None:
             found.append(None)
             continue
         if len(rows) < sweep.region.count:

@@ -1,0 +1,1 @@
+"""What the neurons of a group are replaced by."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +12,9 @@ from verifier.bounding.core.base import Region
 from verifier.bounding.core.rounding import TINY, round_up
 from verifier.bounding.core.state import SHARED, State
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
+
+if TYPE_CHECKING:
+    from verifier.bounding.core.sweep import Choice, Remainder, Taken, Values
 
 
 def chord(
@@ -75,6 +79,39 @@ class Kinks(State):
     @cached_property
     def _all(self) -> bool:
         return self.count == self.passing.shape[0]
+
+    def relax(
+        self, lam: Float[Tensor, "D S n"], choice: Choice, rest: Remainder, priced: bool
+    ) -> tuple[Float[Tensor, "D S n"], Float[Tensor, "D S a"], None]:
+        """The coefficients of x_hat, and those of x at the kinks: each takes the face that its sign asks for."""
+        face = choice.face
+        at_kinks = self.gather(lam)
+        negative = at_kinks.clamp(max=0)
+        upper = self.upper if face is None else face.slope
+        mu = at_kinks * torch.where(at_kinks >= 0, choice.slope, upper)
+        if self.sign is not None and choice.split is not None:
+            mu = mu - self.sign * choice.split
+        if face is None:
+            offset = (negative @ self.intercept.squeeze(1).unsqueeze(-1)).squeeze(-1)
+            rest.value += offset
+            if priced:
+                rest.summed -= offset
+        else:
+            mu = face.charge(negative, mu, rest)
+        return self.scatter(lam, mu), at_kinks, None
+
+    def activate(
+        self, x_hat: Float[Tensor, "D S a"], values: Values, taken: Taken
+    ) -> tuple[Float[Tensor, "D S a"], tuple[Tensor, ...] | None]:
+        """x on the faces that a sweep took, and what a unit of each cut's share adds to the upper ones."""
+        upper, gains = torch.addcmul(self.intercept, x_hat, self.upper), None
+        if taken.choice.face is not None:
+            upper, gains = taken.choice.face.above(upper, values, x_hat)
+        return torch.where(taken.lam >= 0, x_hat * taken.choice.slope, upper), gains
+
+    def gains(self, x_hat: Float[Tensor, "D S a"], taken: Taken) -> Float[Tensor, "D S a"]:
+        """What a unit of each lower slope adds to the bound."""
+        return taken.lam.clamp(min=0) * x_hat * self.ambiguous
 
     def faces(self, ambiguous: Float[Tensor, "#D #S a"]) -> Float[Tensor, "#D #S a"]:
         """Lower slopes: the given ones where a choice exists, 1 or 0 where the neuron is stable."""

@@ -21,7 +21,7 @@ import torch
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder
-from verifier.bounding.core.sweep import Choice, Route, Sweep
+from verifier.bounding.core.sweep import Choice, Route, Sweep, Taken
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.face_dual import ConjunctionDual, FaceDual, FaceSolver, FaceVariables, SlopePoint
 from verifier.bounding.solvers.solver import Certified, Task
@@ -37,11 +37,11 @@ class SlopeDual(FaceDual):
 
     @cached_property
     def kinks(self) -> int:
-        return sum(kinks.count for kinks in self.sweep.kinks)
+        return sum(neurons.count for neurons in self.sweep.neurons)
 
     @cached_property
     def has_splits(self) -> bool:
-        return any(kinks.sign is not None for kinks in self.sweep.kinks)
+        return any(neurons.sign is not None for neurons in self.sweep.neurons)
 
     @property
     def variables(self) -> int:
@@ -50,16 +50,16 @@ class SlopeDual(FaceDual):
     def start(self) -> Float[Tensor, "D S V"]:
         """CROWN's slopes, no split multipliers."""
         like, shape = self.sweep.region.lower, (self.sweep.region.count, self.objective.count)
-        slopes = [kinks.adaptive().expand(*shape, -1) for kinks in self.sweep.kinks]
+        slopes = [neurons.adaptive().expand(*shape, -1) for neurons in self.sweep.neurons]
         if self.has_splits:
             slopes.append(like.new_zeros(*shape, self.kinks))
         return torch.cat(slopes, dim=-1) if slopes else like.new_zeros(*shape, 0)
 
     def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
         """The groups' parts of the variables; neurons that are stable in a region have no choice there."""
-        sizes = [kinks.count for kinks in self.sweep.kinks]
+        sizes = [neurons.count for neurons in self.sweep.neurons]
         parts = point[..., : self.kinks].split(sizes, dim=-1)
-        slopes = [kinks.faces(part) for kinks, part in zip(self.sweep.kinks, parts, strict=True)]
+        slopes = [neurons.faces(part) for neurons, part in zip(self.sweep.neurons, parts, strict=True)]
         if not self.has_splits:
             return tuple(Choice(a) for a in slopes)
         splits = point[..., self.kinks :].split(sizes, dim=-1)
@@ -67,11 +67,16 @@ class SlopeDual(FaceDual):
 
     def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
         found = [at.x0[..., :0]]  # a network may have no group at all
-        for kinks, value, lam in zip(self.sweep.kinks, route.x_hat, at.trace.coefficients, strict=True):
-            found.append(torch.zeros_like(value) if lam is None else lam.clamp(min=0) * value * kinks.ambiguous)
+        for k, (neurons, x_hat) in enumerate(zip(self.sweep.neurons, route.x_hat, strict=True)):
+            lam = at.trace.coefficients[k]
+            if lam is None:
+                found.append(x_hat.new_zeros(*x_hat.shape[:-1], neurons.count))
+            else:
+                found.append(neurons.gains(x_hat, Taken(at.choices[k], lam, at.trace.lines[k])))
         if self.has_splits:
-            for kinks, value in zip(self.sweep.kinks, route.x_hat, strict=True):
-                found.append(torch.zeros_like(value) if kinks.sign is None else -kinks.sign * value)
+            for neurons, x_hat in zip(self.sweep.neurons, route.x_hat, strict=True):
+                unsplit = x_hat[..., : neurons.count]
+                found.append(torch.zeros_like(unsplit) if neurons.sign is None else -neurons.sign * x_hat)
         return torch.cat(found, dim=-1)
 
     def project(self, point: Float[Tensor, "D S V"]) -> None:

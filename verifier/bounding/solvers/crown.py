@@ -12,7 +12,8 @@ from enum import Enum
 
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until, together, widest
-from verifier.bounding.core.sweep import Choice, Kinks, Sweep
+from verifier.bounding.core.sweep import Choice, Sweep
+from verifier.bounding.relaxation.neurons import Neurons
 from verifier.network.network import Network
 
 
@@ -22,8 +23,8 @@ class Slope(Enum):
     ADAPTIVE = "crown"
     PARALLEL = "wong_kolter"
 
-    def choice(self, kinks: Kinks) -> Choice:
-        return Choice(kinks.adaptive() if self is Slope.ADAPTIVE else kinks.parallel())
+    def choice(self, neurons: Neurons) -> Choice:
+        return Choice(neurons.adaptive() if self is Slope.ADAPTIVE else neurons.parallel())
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Linear(Bounder):
         return Bound.joined([Bound(trace.lower, trace.x0, error=trace.plane.error) for trace in traces])
 
     def choices(self, sweep: Sweep) -> tuple[Choice, ...]:
-        return tuple(self.slope.choice(kinks) for kinks in sweep.kinks)
+        return tuple(self.slope.choice(neurons) for neurons in sweep.neurons)
 
 
 @BOUNDERS.register("crown")

@@ -49,7 +49,7 @@ class Layout:
 
     @classmethod
     def of(cls, masks: CutMasks, sweep: Sweep) -> Layout:
-        return cls(tuple(Block(cut, group, sweep.kinks[group].count) for cut, group in masks.places))
+        return cls(tuple(Block(cut, group, sweep.neurons[group].count) for cut, group in masks.places))
 
     @property
     def size(self) -> int:
@@ -78,16 +78,17 @@ class PropagatedDual(FaceDual):
     def of(cls, geometries: Geometries, objective: Objective, masks: CutMasks) -> PropagatedDual:
         """Require: the kinks of the sweep are those that the masks were made for."""
         sweep = geometries.sweep
-        cuts: list[list[Cut]] = [[] for _ in sweep.kinks]
+        cuts: list[list[Cut]] = [[] for _ in sweep.neurons]
         for mask in masks.cuts:
             for k, bits in enumerate(mask):
                 geometry = None if bits is None else geometries.at(k, bits.form)
                 if bits is not None and geometry is not None:
                     cuts[k].append(bits.cut(geometry))
         faces: list[CutFaces | None] = []
-        for k, (found, kinks) in enumerate(zip(cuts, sweep.kinks, strict=True)):
-            slack = None if sweep.slacks is None else sweep.slacks[k]
-            faces.append(CutFaces.of(found, kinks, sweep.net.layers[k].bias, slack) if found else None)
+        for k, found in enumerate(cuts):
+            slack, kinks = None if sweep.slacks is None else sweep.slacks[k], sweep.bent(k + 1)
+            bent = None if kinks is None or not found else CutFaces.of(found, kinks, sweep.net.layers[k].bias, slack)
+            faces.append(bent)
         return cls(sweep, objective, tuple(faces), Layout.of(masks, sweep))
 
     @cached_property
@@ -267,7 +268,7 @@ class Propagated(FaceSolver):
         """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""
         sweep = task.sweep
         size, wide = sweep.region.lower.element_size(), widest(sweep.net, sweep.layer)
-        kinks = [kinks.count for kinks in sweep.kinks]
+        kinks = [neurons.count for neurons in sweep.neurons]
         exact = 4 * max(kinks, default=0) * wide * (None in self.thresholds)  # one entry per weight
         return size * (24 * wide + len(self.thresholds) * (4 * wide + 16 * sum(kinks)) + exact)
 

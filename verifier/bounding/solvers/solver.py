@@ -302,7 +302,7 @@ class Certified(Bounder):
         if not self.inner.proves:
             return self.inner.bound(net, region, objective, until)
         sweep = Sweep.prepare(net, region, objective.layer)
-        region = replace(region, kinks=tuple(kinks.index for kinks in sweep.kinks))
+        region = replace(region, kinks=tuple(neurons.index for neurons in sweep.neurons))
         quick_net = net.to(dtype=torch.float32)
         quick_region = region.to(torch.float32)
         # The evaluation holds as many vectors as the ascent, and each takes twice the memory.

@@ -115,11 +115,21 @@ def constant(values: Tensor, error: Tensor | None = None) -> Expression:
     return Expression(tuple(values.shape), {}, bias, spread, nonnegative)
 
 
-def variable(source: int, shape: tuple[int, ...]) -> Expression:
-    """The network input (source 0) or the output of a ReLU group, as it is."""
+def variable(source: int, shape: tuple[int, ...], nonnegative: bool = False) -> Expression:
+    """The network input (source 0) or the output of a group, as it is."""
     n = flat_size(shape)
     zeros = torch.zeros(n, dtype=torch.float64)
-    return Expression(shape, {source: Select.identity(n)}, zeros, zeros, nonnegative=source > 0)
+    return Expression(shape, {source: Select.identity(n)}, zeros, zeros, nonnegative)
+
+
+def joined(parts: Sequence[Expression]) -> Expression:
+    """Expressions of one shape, one after the other on a new first axis; a single one as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    if any(part.shape != parts[0].shape for part in parts):
+        raise ValueError(f"shapes {[part.shape for part in parts]} differ")
+    size = parts[0].size * len(parts)
+    return select(parts, torch.arange(size), (len(parts), *parts[0].shape))
 
 
 def select(

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, NoReturn, TypeVar
@@ -15,7 +15,8 @@ from typing import Any, NoReturn, TypeVar
 import torch
 
 from verifier.errors import InputError, UnsupportedOperator, VerifierError
-from verifier.network.lowering.expression import Expression, constant, variable
+from verifier.functions import PRODUCT, Function
+from verifier.network.lowering.expression import Expression, constant, joined, variable
 from verifier.network.lowering.memory import MemoryLayout, Storage
 from verifier.network.network import Affine
 from verifier.shapes import Float64, Tensor
@@ -216,8 +217,24 @@ class Lowering:
         if id(value) not in self._known:
             self.groups.append(self.affine(self._group_name(), value))
             # The key stays valid because the value itself is kept.
-            self._known[id(value)] = value, variable(len(self.groups), value.shape)
+            self._known[id(value)] = value, variable(len(self.groups), value.shape, nonnegative=True)
         return self._known[id(value)][1]
+
+    def apply(self, function: Function, *operands: Expression) -> Expression:
+        """The values of a function as new neurons; each operand gives one of its arguments, in one shape."""
+        shape = operands[0].shape
+        value = joined(operands)
+        if value.is_constant:
+            low, high = function.image(value.bias - value.error, value.bias + value.error)
+            return constant(((low + high) / 2).reshape(shape), (high - low) * 0.75)
+        group = self.affine(self._group_name(), value)
+        self.groups.append(replace(group, function=function))
+        return variable(len(self.groups), shape, function.nonnegative)
+
+    def multiply(self, first: Expression, second: Expression) -> Expression:
+        """The products of two expressions of one shape, entry by entry."""
+        found = self.apply(PRODUCT, first, second)
+        return replace(found, nonnegative=first.nonnegative and second.nonnegative)
 
     def value(self, operand: Any) -> Expression:
         """An operand as an expression, constants included."""
@@ -258,10 +275,10 @@ class Lowering:
         return path or "forward", kind or name
 
     def refuse(self, why: str) -> NoReturn:
-        from verifier.network.rewrite.normalise import REWRITERS  # a module can be lowered without onnx
+        from verifier.network.rewrite import normalise  # a module can be lowered without onnx
 
         node, op_type = self.node
-        error = UnsupportedOperator(node, op_type, why, sorted(REWRITERS))
+        error = UnsupportedOperator(node, op_type, why, normalise.supported())
         self.note(error)
         raise error
 

@@ -8,7 +8,8 @@ import torch
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.closing import closes
-from verifier.bounding.core.sweep import Choice, Kinks, Plane, Sweep, Trace
+from verifier.bounding.core.sweep import Choice, Plane, Sweep, Trace
+from verifier.bounding.relaxation.neurons import neurons_of
 from verifier.bounding.relaxation.zonotope import AffineForm, Zonotopes, propagate
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import of_rows
@@ -61,8 +62,8 @@ class Pairs:
         inputs = AffineForm.of_box(self.boxes.low, self.boxes.high, dtype)
         weights = best_weights(rows, (inputs, self.found.output), self.box, effort.weights)
         region = self.region(dtype)
-        kinks = tuple(Kinks.of(region, k) for k in range(1, len(self.net.layers)))
-        sweep = Sweep(self.net, region, len(self.net.layers), kinks, None)  # whatever it finds is evaluated again
+        neurons = tuple(neurons_of(region, k) for k in range(1, len(self.net.layers)))
+        sweep = Sweep(self.net, region, len(self.net.layers), neurons, None)  # whatever it finds is evaluated again
         return climb(of_rows(sweep, rows), weights.unsqueeze(1), effort.slopes)
 
     def each(self, lower: Float[Tensor, "P S"]) -> Float[Tensor, "P S"]:
@@ -74,7 +75,9 @@ class Pairs:
     def region(self, dtype: torch.dtype) -> Region:
         """The boxes and their bounds; all neurons count as kinks, because boxes differ in which are ambiguous."""
         l_hat, u_hat = (tuple(side[self.box] for side in sides) for sides in (self.found.l_hat, self.found.u_hat))
-        return Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat).to(dtype).full_width()
+        functions = tuple(group.function for group in self.net.groups)
+        box = Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat, functions)
+        return box.to(dtype).full_width()
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +143,7 @@ class BoxBounder:
         """Require: all boxes have the same tier and something pending."""
         pairs, clause = self._pairs(boxes)
         found, box = pairs.found, pairs.box
-        variables = self.care.rounded(pairs.variables(self.effort), self.net.relus)
+        variables = self.care.rounded(pairs.variables(self.effort), self.net.neurons)
         trace = self._traced(pairs, variables)
         planes = trace.plane
         assert planes.error is not None
@@ -179,13 +182,13 @@ class BoxBounder:
         """A plane below the best combination of each pair's rows and, if there are several rows, below each of them."""
         rows, layer = pairs.rows, len(self.net.layers)
         count = rows.c.shape[1]
-        sizes = [group.size for group in self.net.groups]
+        sizes = [group.neurons for group in self.net.groups]
         *slopes, weights = variables.to(torch.float64).split([*sizes, count], dim=-1)
         if count > 1:
             each = torch.eye(count, dtype=weights.dtype, device=weights.device).expand(len(weights), -1, -1)
             weights = torch.cat([weights, each * rows.present.unsqueeze(1)], dim=1)
         sweep = Sweep.prepare(self.net, pairs.region(torch.float64), layer)
-        choices = [Choice(kinks.faces(slope)) for kinks, slope in zip(sweep.kinks, slopes, strict=True)]
+        choices = [Choice(kinks.faces(slope)) for kinks, slope in zip(sweep.neurons, slopes, strict=True)]
         return sweep.backward(rows.objective(sweep, weights), choices)
 
 

@@ -91,6 +91,6 @@ def starts(
     dual: ConjunctionDual, weights: Float[Tensor, "P 1 m"]
 ) -> tuple[Float[Tensor, "P 1 V"], Float[Tensor, "P 1 V"]]:
     """Slopes parallel to the upper faces, and CROWN's."""
-    kinks = dual.slopes.sweep.kinks
+    kinks = dual.slopes.sweep.neurons
     parallel = torch.cat([*(k.parallel() for k in kinks), weights], dim=-1)
     return parallel, torch.cat([*(k.adaptive() for k in kinks), weights], dim=-1)

@@ -11,7 +11,8 @@ import torch
 from verifier.bounding.core.base import Region, widest
 from verifier.bounding.core.rounding import layer_slack
 from verifier.bounding.core.state import State, cat
-from verifier.bounding.core.sweep import Kinks, Sweep
+from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.relaxation.neurons import neurons_of
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.solver import Task
 from verifier.network.network import Network
@@ -45,7 +46,7 @@ class Root:
         """Require: each region holds the bounds of one box (D = 1), and those clauses lie on it."""
         region = cat(regions)
         net = problem.network
-        kinks = tuple(Kinks.of(region, k).index for k in range(1, len(net.layers)))
+        kinks = tuple(neurons_of(region, k).index for k in range(1, len(net.layers)))
         length = widest(net, len(net.layers)) + len(net.layers)
         slacks = tuple(layer_slack(layer, region, length) for layer in net.layers)
         region = replace(region, kinks=kinks)

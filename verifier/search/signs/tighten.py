@@ -61,6 +61,7 @@ class AfterSplit(Tightening):
                 known.upper,
                 tuple(l_hat[: k - 1]),
                 tuple(u_hat[: k - 1]),
+                known.functions[: k - 1],
                 splits=known.splits[: k - 1],
             )
             low, high = self.method.group(root.net, before, k, until)

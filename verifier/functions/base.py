@@ -1,0 +1,162 @@
+"""What every function of a neuron offers, and the unit in which its errors are counted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from verifier.operators import UNIT_ROUNDOFF
+from verifier.shapes import Bool, Float, Tensor
+
+BEYOND = 2.0**64
+"""What functions other than ReLUs give beyond it counts as unbounded, so that no number of a bound can be larger."""
+
+ULPS = 8
+"""Units in the last place by which a library's function may err in float64; tests compare it with mpmath."""
+
+
+@dataclass(frozen=True)
+class Function(ABC):
+    """x = f(t): one entry of x for every `arity` entries of t, which lie one after the other: t = (s_1..s_n, t_1..t_n).
+
+    Guarantees of every subclass, for bounds in float64:
+
+    - `image` encloses f on the box, and is infinite or no number where f is not defined on all of it;
+    - `value` errs by rounding only.
+    """
+
+    name: ClassVar[str]
+    arity: ClassVar[int] = 1
+
+    @abstractmethod
+    def value(self, t: Float[Tensor, "*batch n_hat"]) -> Float[Tensor, "*batch n"]:
+        """f(t), in any precision."""
+
+    @abstractmethod
+    def pull(
+        self, t: Float[Tensor, "*batch n_hat"], cotangent: Float[Tensor, "*batch n"]
+    ) -> Float[Tensor, "*batch n_hat"]:
+        """The cotangent times f'(t): what gradients become on their way back.  Where there is no slope, any serves."""
+
+    @abstractmethod
+    def image(
+        self, low: Float[Tensor, "*batch n_hat"], high: Float[Tensor, "*batch n_hat"]
+    ) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch n"]]:
+        """Bounds of f(t) for low <= t <= high, rounded outward in float64."""
+
+    def bends(
+        self, low: Float[Tensor, "*batch n_hat"], high: Float[Tensor, "*batch n_hat"]
+    ) -> Bool[Tensor, "*batch n_hat"]:
+        """Where tighter bounds of t would tighten the relaxation of f."""
+        return low < high
+
+    @property
+    def is_relu(self) -> bool:
+        """Whether it has kinks, signs and cuts."""
+        return False
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no value is below 0."""
+        return False
+
+    def parts(self, t: Float[Tensor, "*batch n_hat"]) -> tuple[Float[Tensor, "*batch n"], ...]:
+        """The arguments, one tensor for each."""
+        return t.chunk(self.arity, dim=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Affine functions below f on given intervals: f(t) >= slope t + offset, as near as `touch` to where they meet.
+
+    `slope` are the numbers that were asked for; in float64 `offset` includes all errors.
+    """
+
+    slope: Float[Tensor, "*axes"]
+    offset: Float[Tensor, "*axes"]
+    touch: Float[Tensor, "*axes"]
+
+
+BISECTIONS = 24
+"""Steps by which the slope of a good line is found; a line is valid whatever its slope."""
+
+
+@dataclass(frozen=True)
+class Scalar(Function):
+    """A function of one number, below and above which there are lines with any slope.
+
+    `reach` encloses all values; outside of `domain` it is not defined.
+    """
+
+    reach: ClassVar[tuple[float, float]] = (-torch.inf, torch.inf)
+    domain: ClassVar[tuple[float, float]] = (-torch.inf, torch.inf)
+
+    @abstractmethod
+    def slope(self, t: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+        """f'(t); where there is none, any number."""
+
+    @abstractmethod
+    def line(
+        self,
+        a: Float[Tensor, "*axes"],
+        low: Float[Tensor, "*axes"],
+        high: Float[Tensor, "*axes"],
+        side: Float[Tensor, "*axes"] | float,
+    ) -> Line:
+        """A line with slope a that is below f on [low, high] where `side` is 1, and above f where it is -1.
+
+        Guarantee: in float64 with all errors; the offset is infinite or no number where f is not defined everywhere.
+        """
+
+    @abstractmethod
+    def steepness(
+        self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]
+    ) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
+        """About the least and the largest slope that a line is worth trying on an interval."""
+
+    @property
+    def nonnegative(self) -> bool:
+        return self.reach[0] >= 0
+
+    def pull(self, t: Float[Tensor, "*batch n"], cotangent: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
+        return cotangent * self.slope(t)
+
+    def image(
+        self, low: Float[Tensor, "*batch n"], high: Float[Tensor, "*batch n"]
+    ) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch n"]]:
+        """Between the level lines."""
+        level = torch.zeros_like(low)
+        below, above = self.line(level, low, high, 1.0), self.line(level, low, high, -1.0)
+        least, most = self.reach
+        return limited(below.offset.clamp(min=least), above.offset.clamp(max=most))
+
+    def middle(self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"], side: float) -> Float[Tensor, "*axes"]:
+        """The slope of the line that is nearest to f in the middle of the interval: the one that cuts off least.
+
+        With h(a) the offset of a line, h(a) + a m is concave in a, with the slope m - t*(a): so a bisection finds it.
+        """
+        m = (low + high) / 2
+        least, most = self.steepness(low, high)
+        for _ in range(BISECTIONS):
+            a = (least + most) / 2
+            more = side * (m - self.line(a, low, high, side).touch) > 0
+            least, most = torch.where(more, a, least), torch.where(more, most, a)
+        return (least + most) / 2
+
+
+def limited(
+    low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]
+) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
+    """Ends of an image; what is no number, or too large for the error model, is infinite."""
+    return torch.where(low >= -BEYOND, low, -torch.inf), torch.where(high <= BEYOND, high, torch.inf)
+
+
+def slack(*sizes: Float[Tensor, "*axes"], ulps: int = ULPS) -> Float[Tensor, "*axes"]:
+    """What so many roundings of numbers of these sizes can cost, underflow included."""
+    total = sizes[0].abs()
+    for size in sizes[1:]:
+        total = total + size.abs()
+    return total * (2.0 * ulps * UNIT_ROUNDOFF) + torch.finfo(torch.float64).tiny

@@ -1,0 +1,117 @@
+"""Functions of one number by their convex and concave pieces: rigorous lines with any slope.
+
+For any slope a, the line a t + h with h = min over [l, u] of f(t) - a t is below f on [l, u], and it is the best one
+with that slope.  On a concave piece the minimum is at an end.  On a convex piece, and for any p in it,
+
+    f(t) - a t >= f(p) - a p + (f'(p) - a) (t - p),
+
+which is linear in t: so p need not be a stationary point exactly, the closer the better.  No equation has to hold in
+floats; what is left are errors of the library's values, which are subtracted.  Lines above f are lines below -f.
+
+h is concave in a, and falls by t* per unit of a, where t* is its minimiser: what an ascent over slopes needs to know.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+
+from verifier.functions.base import Line, Scalar, slack
+from verifier.shapes import Float, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """An interval on which a function is convex or concave; tensors or numbers, ends may be infinite."""
+
+    low: Float[Tensor, "*axes"] | float
+    high: Float[Tensor, "*axes"] | float
+    convex: bool
+
+
+@dataclass(frozen=True)
+class Curve(Scalar):
+    """A function of one number, differentiable on its domain.
+
+    A family says what its pieces are and where its derivative takes a value; everything else follows.
+    """
+
+    @abstractmethod
+    def pieces(self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]) -> tuple[Piece, ...]:
+        """Pieces that cover [low, high]; they may reach beyond it, and overlap at their ends."""
+
+    @abstractmethod
+    def stationary(self, a: Float[Tensor, "*axes"], piece: Piece) -> Float[Tensor, "*axes"]:
+        """About where f' = a in a piece; anything where there is no such point, but a number."""
+
+    def value_error(self, t: Float[Tensor, "*axes"], value: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+        """How far the library's value can be from f(t) in float64."""
+        return slack(value)
+
+    def slope_error(self, t: Float[Tensor, "*axes"], slope: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+        """How far the computed slope can be from f'(t) in float64."""
+        return slack(slope)
+
+    # ------------------------------------------------------------ what follows
+
+    def line(
+        self,
+        a: Float[Tensor, "*axes"],
+        low: Float[Tensor, "*axes"],
+        high: Float[Tensor, "*axes"],
+        side: Float[Tensor, "*axes"] | float,
+    ) -> Line:
+        """A line with slope a that is below f on [low, high] where `side` is 1, and above f where it is -1."""
+        least = torch.full_like(a * low, torch.inf)
+        touch = low.expand_as(least)
+        for piece in self.pieces(low, high):
+            found, where = self._least(a, low, high, side, piece)
+            better = found < least
+            least, touch = torch.where(better, found, least), torch.where(better, where, touch)
+            least = torch.where(torch.isnan(found), found, least)  # what is no number must not get lost
+        inside = (low >= self.domain[0]) & (high <= self.domain[1])
+        return Line(a, side * torch.where(inside, least, -torch.inf), touch)
+
+    def _least(
+        self, a: Tensor, low: Tensor, high: Tensor, side: Tensor | float, piece: Piece
+    ) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
+        """At most the least value of side (f(t) - a t) on a part of the interval, infinite if that is empty."""
+        left, right = torch.clamp(low, min=piece.low), torch.clamp(high, max=piece.high)
+        empty = left > right
+        left = torch.where(empty, low, left)  # any point at which f is defined
+        right = torch.where(empty, low, right)
+        at_left, at_right = self._along(a, left, side), self._along(a, right, side)
+        ends = torch.minimum(at_left, at_right), torch.where(at_left <= at_right, left, right)
+        p = torch.minimum(torch.maximum(self.stationary(a, piece), left), right)
+        inner = self._tangent(a, p, (left, right), side), p
+        curved = side if piece.convex else -side  # side f is convex where this is 1
+        curved = torch.as_tensor(curved, dtype=a.dtype, device=a.device)
+        found = torch.where(curved > 0, inner[0], ends[0]), torch.where(curved > 0, inner[1], ends[1])
+        return torch.where(empty, torch.inf, found[0]), found[1]
+
+    def _along(self, a: Tensor, t: Tensor, side: Tensor | float) -> Float[Tensor, "*axes"]:
+        """side (f(t) - a t), or less."""
+        value = self.value(t)
+        return side * (value - a * t) - self.value_error(t, value) - slack(value, a * t, ulps=4)
+
+    def _tangent(self, a: Tensor, p: Tensor, ends: tuple[Tensor, Tensor], side: Tensor | float) -> Tensor:
+        """At most the least value of side (f(t) - a t) between the ends, where side f is convex; p is between them."""
+        slope = self.slope(p)
+        rise, error = side * (slope - a), self.slope_error(p, slope) + slack(slope, a, ulps=2)
+        to_left, to_right = p - ends[0], ends[1] - p
+        loss = torch.maximum((rise + error) * to_left, (error - rise) * to_right).clamp(min=0)
+        return self._along(a, p, side) - loss * (1 + 2.0**-50)
+
+    def steepness(
+        self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]
+    ) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
+        """About the least and the largest slope on an interval: they are those at ends of pieces."""
+        found = []
+        for piece in self.pieces(low, high):
+            for end in (piece.low, piece.high):
+                at = torch.minimum(torch.maximum(torch.as_tensor(end, dtype=low.dtype, device=low.device), low), high)
+                found.append(self.slope(at))
+        every = torch.stack(found)
+        return every.amin(dim=0), every.amax(dim=0)
