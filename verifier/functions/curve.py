@@ -149,7 +149,7 @@ class Curve(Scalar):
         Tangents where it is convex, the best one that in the middle; else only the chord.
         """
         convex = torch.as_tensor(convex, device=low.device)
-        at_low, at_high, m = self.slope(low), self.slope(high), (low + high) / 2
+        at_low, at_high, m = self.slope(low), self.slope(high), low / 2 + high / 2
         least, most = torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
         chord = (self.value(high) - self.value(low)) / (high - low)
         chord = torch.where(low < high, torch.minimum(torch.maximum(chord, least), most), at_low)

@@ -8,10 +8,13 @@ from typing import ClassVar
 
 import torch
 
-from verifier.functions.base import BISECTIONS, Slopes, moderate
+from verifier.functions.base import Slopes, moderate
 from verifier.functions.curve import Curve, Piece
 from verifier.functions.names import FUNCTIONS, stands_for
 from verifier.shapes import Float, Tensor
+
+HALVINGS = 20
+"""Steps by which a tangent point is found."""
 
 LOWER, UPPER = Piece(-torch.inf, 0.0, convex=True), Piece(0.0, torch.inf, convex=False)
 
@@ -39,7 +42,7 @@ class SShaped(Curve):
         """
         if side < 0:
             low, high = -high, -low
-        least, middle, chord = self.slope(low), (low + high) / 2, self._chord(low, high)
+        least, middle, chord = self.slope(low), low / 2 + high / 2, self._chord(low, high)
         p = self._meeting(low.clamp(max=0), high)
         p = torch.where(high <= 0, high, p)
         most = self.slope(p)
@@ -57,7 +60,7 @@ class SShaped(Curve):
         What a tangent lies below the curve at `high` falls as its point goes to the right.
         """
         left, right, value = low, torch.zeros_like(low), self.value(high)
-        for _ in range(BISECTIONS):
+        for _ in range(HALVINGS):
             p = (left + right) / 2
             below = value - self.value(p) > self.slope(p) * (high - p)
             left, right = torch.where(below, p, left), torch.where(below, right, p)

@@ -28,6 +28,7 @@ from verifier.proofs.boxes import BoxScribe
 from verifier.proofs.encode import Encoder, has_sum
 from verifier.proofs.lambdas import Lambdas
 from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Sharper, Written, parted
+from verifier.proofs.merges import merges
 from verifier.proofs.stream import Node, Piece, Pieces, SetTable, chosen
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import BoxBounds
@@ -167,6 +168,8 @@ class ProofWriter(Listener):
         place = Path(os.path.realpath(path))
         with unseen(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("header.json", json.dumps({"format": "strata-proof", "version": VERSION} | header))
+            if self._problem.merged:
+                archive.writestr("merged.bin", merges(self._problem.merged))
             with archive.open("proof.bin", "w", force_zip64=True) as stream:
                 self._stream(stream.write)
         return ProofFile(path, place.stat().st_size, _sha256(place), self._ledger.leaves + len(self._settled))

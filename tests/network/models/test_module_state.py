@@ -124,8 +124,8 @@ class Net(nn.Module):
         x = torch.relu(x)
         if self.late == "lgamma":
             return torch.lgamma(x)  # line 24
-        if self.late == "product":
-            return x * x  # line 26
+        if self.late == "modulus":
+            return x % x  # line 26
         if self.late == "error":
             return self.missing(x)  # line 28
         if self.late == "shapes":
@@ -138,7 +138,7 @@ class Net(nn.Module):
     ("late", "line", "sentence"),
     [
         ("lgamma", 24, "node 'forward' of type lgamma is not supported: the function 'lgamma'"),
-        ("product", 26, "node 'forward' of type mul is not supported: it multiplies two values"),
+        ("modulus", 26, "node 'forward' of type remainder is not supported: the function 'remainder'"),
         ("error", 28, "'Net' object has no attribute 'missing'"),
         ("shapes", 30, "must match the size of tensor"),
         ("block", 11, "node 'block.act' of type LogSigmoid is not supported: the function 'log_sigmoid'"),

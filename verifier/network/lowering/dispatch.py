@@ -137,7 +137,7 @@ def _handler(lowering: Lowering, func: Callable[..., Any], called: tuple[str, bo
     return lowering.refuse(
         f"the function '{name}' writes into a tensor"
         if in_place
-        else REASONS.get(name, f"the function '{name}' is not piecewise linear, or not known")
+        else REASONS.get(name, f"the function '{name}' is not known")
     )
 
 
