@@ -21,16 +21,6 @@ from verifier.shapes import Float, Int, Int8, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Tie(State):
-    """What is known of the products p q of a group besides the bounds of p and q: least <= p q - a p - c q <= most."""
-
-    a: Float[Tensor, "D n"]
-    c: Float[Tensor, "D n"]
-    least: Float[Tensor, "D n"]
-    most: Float[Tensor, "D n"]
-
-
-@dataclass(frozen=True, eq=False)
 class Region(State):
     """D input sets, each with valid pre-activation bounds of the groups 1..len(l_hat), whose functions are `functions`.
 
@@ -49,7 +39,6 @@ class Region(State):
     functions: tuple[Function, ...] = field(default=(), metadata=SHARED)
     kinks: tuple[Int[Tensor, " _"], ...] | None = field(default=None, metadata=SHARED)
     splits: tuple[Int8[Tensor, "D _"], ...] | None = None
-    ties: tuple[Tie | None, ...] | None = None
 
     @property
     def count(self) -> int:

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.core.base import Tie
 from verifier.bounding.relaxation.form import AffineForm, growth, middle_of, unit_roundoff
 from verifier.functions import Function
 from verifier.functions.base import Scalar, slack
@@ -58,7 +57,6 @@ class Band:
     below: Float[Tensor, "D n"]
     rates: tuple[Float[Tensor, "D n"], ...] | None = None
     error: Float[Tensor, "D n"] | None = None
-    tie: Tie | None = None
     degree: int = 1
 
 
@@ -127,7 +125,7 @@ def product_band(form: AffineForm, bounds: Ends) -> Band:
     corners = [PRODUCT.below((a, c), (l_p, l_q), (u_p, u_q), side)[0] for side in (one, -one)]
     ends = torch.maximum(by_symbols[0], corners[0]), torch.minimum(by_symbols[1], -corners[1])
     band = _banded(slopes, sizes, ends, (p, q), (l_p < u_p) & (l_q < u_q))
-    return replace(band, rates=(q.radius, p.radius), tie=Tie(a, c, *ends))
+    return replace(band, rates=(q.radius, p.radius))
 
 
 def _deviations(p: AffineForm, q: AffineForm) -> tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]:

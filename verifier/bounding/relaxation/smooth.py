@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from verifier.bounding.core.base import Region, Tie
+from verifier.bounding.core.base import Region
 from verifier.bounding.core.state import State
-from verifier.functions.base import Scalar, slack
+from verifier.functions.base import Scalar
 from verifier.functions.product import PRODUCT
 from verifier.shapes import Bool, Float, Int, Tensor
 
@@ -184,14 +184,11 @@ class Curves(Smooth):
 class Products(Smooth):
     """A product at each neuron; the variable mixes McCormick's two faces on either side."""
 
-    tie: Tie | None = None
-
     arity = 2
 
     @classmethod
     def of(cls, region: Region, k: int) -> Products:
-        tie = None if region.ties is None else region.ties[k - 1]
-        return cls(region.l_hat[k - 1].unsqueeze(1), region.u_hat[k - 1].unsqueeze(1), tie)
+        return cls(region.l_hat[k - 1].unsqueeze(1), region.u_hat[k - 1].unsqueeze(1))
 
     def lines(self, variable: Float[Tensor, "#D #S n"], side: Float[Tensor, "#D #S n"] | float) -> Lines:
         (l_s, l_t), (u_s, u_t) = self.l_hat.chunk(2, dim=-1), self.u_hat.chunk(2, dim=-1)
@@ -199,25 +196,4 @@ class Products(Smooth):
         a = l_t + variable * (u_t - l_t)
         c = torch.where(below, l_s + variable * (u_s - l_s), u_s - variable * (u_s - l_s))
         least, touch = PRODUCT.below((a, c), (l_s, l_t), (u_s, u_t), torch.as_tensor(side, dtype=a.dtype))
-        if self.tie is not None:
-            tied, there = self._tied((a, c), below)
-            better = tied > least
-            least = torch.where(better, tied, least)
-            touch = tuple(torch.where(better, *pair) for pair in zip(there, touch, strict=True))
         return Lines((a, c), side * least, touch, (u_t - l_t, side * (u_s - l_s)))
-
-    def _tied(self, slopes: tuple[Tensor, Tensor], below: Bool[Tensor, "#D #S n"]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """At most the least value of s t - a s - c t (or of its negative), by what ties the factors, and where it is."""
-        assert self.tie is not None
-        tie, sign = self.tie, torch.where(below, 1.0, -1.0).to(slopes[0].dtype)
-        least = torch.where(below, tie.least.unsqueeze(1), -tie.most.unsqueeze(1))
-        size, touch = least.abs(), []
-        ends = zip(self.l_hat.chunk(2, dim=-1), self.u_hat.chunk(2, dim=-1), strict=True)
-        for slope, known, (low, high) in zip(slopes, (tie.a, tie.c), ends, strict=True):
-            known = known.unsqueeze(1)
-            rest = sign * (slope - known)
-            there = torch.where(rest > 0, high, low)
-            least = least - rest * there
-            size = size + (slope.abs() + known.abs()) * torch.maximum(low.abs(), high.abs())
-            touch.append(torch.where(rest == 0, (low + high) / 2, there))
-        return least - slack(size), tuple(touch)

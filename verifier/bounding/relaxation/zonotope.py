@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.bounding.core.base import Tie
 from verifier.bounding.relaxation.bands import FEW, Band, band_of
 from verifier.bounding.relaxation.form import AffineForm, growth, unit_roundoff
 from verifier.functions import Function
@@ -66,7 +65,6 @@ class Zonotopes:
     l_hat: tuple[Float[Tensor, "D _"], ...]
     u_hat: tuple[Float[Tensor, "D _"], ...]
     noises: tuple[Noise, ...]
-    ties: tuple[Tie | None, ...]
     output: AffineForm
 
     @property
@@ -84,23 +82,21 @@ def propagate(
     """Bounds of all groups over boxes given in float64; the precision of `net` is that of the work."""
     dtype = net.output.bias.dtype
     forms, boxes = [AffineForm.of_box(lower, upper, dtype)], [AffineForm.of_interval(lower, upper, dtype)]
-    l_hat, u_hat, noises, ties, symbols = [], [], [], [], net.n_in
+    l_hat, u_hat, noises, symbols = [], [], [], net.n_in
     for group in net.groups:
         form = image(group, forms)
         low, high = form.ends()
         if any(source for source, _ in group.terms):  # else the interval image is the same
             box_low, box_high = image(group, boxes).ends()
             low, high = torch.maximum(low, box_low), torch.minimum(high, box_high)
-        band = band_of(group.function, form, (low, high))
-        activated, noise = activate(form, band, symbols, most)
+        activated, noise = activate(form, band_of(group.function, form, (low, high)), symbols, most)
         symbols = len(activated.spread)
         forms.append(activated)
         boxes.append(AffineForm.of_interval(*_activation(group.function, low, high), dtype))
         l_hat.append(low)
         u_hat.append(high)
         noises.append(noise)
-        ties.append(band.tie)
-    return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), tuple(ties), image(net.output, forms))
+    return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), image(net.output, forms))
 
 
 def fits_single(net: Network) -> bool:

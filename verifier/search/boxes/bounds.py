@@ -77,8 +77,7 @@ class Pairs:
         """The boxes and their bounds; all neurons count as kinks, because boxes differ in which are ambiguous."""
         l_hat, u_hat = (tuple(side[self.box] for side in sides) for sides in (self.found.l_hat, self.found.u_hat))
         functions = tuple(group.function for group in self.net.groups)
-        ties = tuple(None if tie is None else tie.select(self.box) for tie in self.found.ties)
-        box = Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat, functions, ties=ties)
+        box = Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat, functions)
         return box.to(dtype).full_width()
 
 
