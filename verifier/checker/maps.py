@@ -22,6 +22,9 @@ Array = NDArray[Any]
 Ints = NDArray[np.int64]
 Triples = tuple[Ints, Ints, Array]
 
+_TERMS = 1 << 21
+"""So many products of a sparse matrix are held at once."""
+
 _rational = np.frompyfunc(Fraction, 1, 1)
 
 
@@ -207,12 +210,18 @@ class Sparse:
         return self.values
 
     def forward(self, x: Array) -> Array:
-        order = np.argsort(self.rows, kind="stable")
-        return _summed(x[:, self.columns[order]] * self.values[order], self.rows[order], self.n_out)
+        return self._applied(x, self.columns, self.rows, self.n_out)
 
     def transpose(self, y: Array) -> Array:
-        order = np.argsort(self.columns, kind="stable")
-        return _summed(y[:, self.rows[order]] * self.values[order], self.columns[order], self.n_in)
+        return self._applied(y, self.rows, self.columns, self.n_in)
+
+    def _applied(self, x: Array, of: Ints, into: Ints, n: int) -> Array:
+        """Some rows at once, as memory allows."""
+        order = np.argsort(into, kind="stable")
+        of, into, values = of[order], into[order], self.values[order]
+        step = max(1, _TERMS // max(len(values), 1))
+        blocks = [x[start : start + step] for start in range(0, max(len(x), 1), step)]
+        return np.concatenate([_summed(block[:, of] * values, into, n) for block in blocks])
 
     def triples(self) -> Triples:
         return self.rows, self.columns, self.values
