@@ -14,8 +14,9 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from verifier.checker.expression import constant, variable
-from verifier.checker.maps import Array, Dense
+from verifier.checker.maps import Dense
 from verifier.checker.network import Network, pruned
+from verifier.checker.rationals import Array
 
 KINDS = ("<u1", "<u2", "<f4", "<f8")
 

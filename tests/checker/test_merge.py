@@ -29,8 +29,9 @@ from mirrored import N_IN, STYLES, Rng, model
 
 from verifier.checker import merge
 from verifier.checker.graph import read_network
-from verifier.checker.maps import Array, Dense, Map, Scale, Select, Sparse, Windows, rational
+from verifier.checker.maps import Dense, Map, Scale, Select, Sparse, Windows
 from verifier.checker.network import Network
+from verifier.checker.rationals import Array, Rationals
 from verifier.checker.stream import Rejected, Stream
 from verifier.network.merge import LayerMerge, merging
 from verifier.network.models.onnx import load_onnx
@@ -43,23 +44,23 @@ def merged(net: Network, claims: bytes, rules: ModuleType = merge) -> Network:
     return found
 
 
-def outputs(net: Network, x: Array) -> list[Fraction]:
-    """In rationals."""
-    values = {0: x}
-    for k, layer in enumerate(net.exact.layers, start=1):
-        values[k] = layer.forward(values) + layer.bias
+def outputs(net: Network, x: Array) -> list[list[Fraction]]:
+    """At points [m, n0], in rationals."""
+    values = {0: Rationals.of(x)}
+    for k, layer in enumerate(net.layers, start=1):
+        values[k] = layer.exact_bias + layer.forward(values)
         if k <= net.groups:
             values[k] = np.maximum(values[k], 0)
-    return [Fraction(value) for value in values[len(net.layers)]]
+    found = values[len(net.layers)].fractions
+    return np.broadcast_to(found, (len(x), found.shape[1])).tolist()
 
 
-def points(count: int) -> list[Array]:
-    rng = np.random.default_rng(0)
-    return [rational(rng.integers(-64, 65, N_IN) / 16) for _ in range(count)]
+def points(count: int) -> Array:
+    return np.random.default_rng(0).integers(-64, 65, (count, N_IN)) / 16
 
 
 def same_function(a: Network, b: Network) -> bool:
-    return all(outputs(a, x) == outputs(b, x) for x in points(12))
+    return outputs(a, points(12)) == outputs(b, points(12))
 
 
 # -- what is right -----------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def test_a_right_claim_is_accepted() -> None:
     assert same_function(found, pair())
     matrices = {source: chain.forward(np.eye(chain.n_in)).T.tolist() for source, chain in found.layers[-1].terms}
     assert matrices == {0: [[-1.0, 1.0]], 1: [[3.0, 1.0]]}
-    assert found.layers[-1].bias.tolist() == [1.5]
+    assert found.layers[-1].bias.tolist() == [[1.5]]
 
 
 @pytest.mark.parametrize("kind", WRONG)
@@ -205,7 +206,7 @@ def test_numbers_that_are_no_floats_are_not_multiplied_out() -> None:
     with pytest.raises(Rejected, match="no float"):
         merged(net, group + merged_output())
     found = merged(net, group + merged_output(False))
-    x = rational(np.array([-0.75]))
+    x = np.array([[-0.75]])
     assert outputs(found, x) == outputs(net, x)
 
 

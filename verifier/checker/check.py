@@ -12,6 +12,7 @@ from typing import Any
 
 from .graph import read_network
 from .merge import merged
+from .proving import Setting
 from .stream import Rejected, Unreadable, opened
 from .tree import Walk
 from .vnnlib import read_property
@@ -66,9 +67,9 @@ def check(
                     raise Rejected(f"it is a proof about another {name}")
             if any(len(clause.low) != net.n_in or clause.n_y != net.layers[-1].size for clause in clauses):
                 raise Unreadable("network and property do not have the same numbers of inputs and outputs")
-            walk = Walk(net, clauses, stream, exact)
+            walk = Walk(Setting(net, clauses, exact), stream)
             if claims is not None:
-                walk.net = merged(net, claims)
+                walk.setting = Setting(merged(net, claims), clauses, exact)
             walk.run(tell or _silent)
         margin = walk.margin if walk.closed else None
         return Judgement(ACCEPTED, None, None, walk.nodes, walk.closed, margin, exact)

@@ -2,7 +2,7 @@
 
 Each map holds the numbers of the file.  `forward` and `transpose` are sums of products, in whatever order numpy takes;
 `depth` bounds how many roundings lie between an entry of a result and what it was made from, in both directions.
-`absolute` has the absolute values of all entries.  With `exact` entries (rationals) the same code makes no rounding.
+With integers as entries (`Chain.integers`) the same code makes no rounding.
 `triples` are the entries of the matrix that are not zero: rows, columns, and numbers.
 """
 
@@ -11,50 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
+from .rationals import Array, Ints, Rationals, product
+
 Triples = tuple[Ints, Ints, Array]
-
-_TERMS = 1 << 21
-"""So many products of a sparse matrix are held at once."""
-
-_rational = np.frompyfunc(Fraction, 1, 1)
-
-
-def rational(values: Array) -> Array:
-    """The same numbers as fractions."""
-    found: Array = np.asarray(_rational(values), dtype=object).reshape(values.shape)
-    return found
-
-
-def halved(values: Array) -> Array:
-    """Half of each number; an integer among rationals does not become a float."""
-    found: Array = values * (Fraction(1, 2) if values.dtype == object else 0.5)
-    return found
-
-
-def product(x: Array, matrix: Array) -> Array:
-    """x @ matrix; of rationals by integers over common denominators, which is the same and much faster."""
-    if x.dtype != object and matrix.dtype != object:
-        found: Array = np.matmul(x, matrix)
-        return found
-    (above, below), (other, under) = _integers(x), _integers(matrix)
-    whole: Array = np.asarray(np.matmul(above, other), dtype=object)
-    return np.asarray(np.frompyfunc(lambda number: Fraction(number, below * under), 1, 1)(whole), dtype=object)
-
-
-def _integers(values: Array) -> tuple[Array, int]:
-    """Integers and a common denominator."""
-    below = math.lcm(*{number.denominator for number in values.flat})
-    scaled = np.frompyfunc(lambda number: number.numerator * (below // number.denominator), 1, 1)(values)
-    return np.asarray(scaled, dtype=object), below
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +34,10 @@ class Select:
         return len(self.index)
 
     @property
+    def room(self) -> int:
+        return max(self.n_in, self.n_out)
+
+    @property
     def depth(self) -> int:
         kept = self.index[self.index >= 0]
         return int(np.bincount(kept).max()) if len(kept) else 0
@@ -81,10 +49,12 @@ class Select:
     def forward(self, x: Array) -> Array:
         return _padded(x)[:, self.index]
 
+    @cached_property
+    def _back(self) -> _Sum:
+        return _Sum.into(self.index, self.n_in)
+
     def transpose(self, y: Array) -> Array:
-        kept = np.flatnonzero(self.index >= 0)
-        order = kept[np.argsort(self.index[kept], kind="stable")]
-        return _summed(y[:, order], self.index[order], self.n_in)
+        return self._back(y)
 
     def triples(self) -> Triples:
         rows = np.flatnonzero(self.index >= 0)
@@ -92,6 +62,10 @@ class Select:
 
     def mapped(self, change: Callable[[Array], Array]) -> Select:
         return self
+
+    @property
+    def integers(self) -> tuple[Select, int]:
+        return self, 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +89,7 @@ class Scale:
     def n_in(self) -> int:
         return len(self.factor)
 
-    n_out = n_in
+    n_out = room = n_in
 
     @property
     def depth(self) -> int:
@@ -133,10 +107,19 @@ class Scale:
 
     def triples(self) -> Triples:
         rows = np.flatnonzero(self.factor)
-        return rows, rows, rational(self.factor[rows]) / rational(self.divisor[rows])
+        factor, divisor = (Rationals.of(part[rows]).fractions for part in (self.factor, self.divisor))
+        return rows, rows, factor / divisor
 
     def mapped(self, change: Callable[[Array], Array]) -> Scale:
         return replace(self, factor=change(self.factor), divisor=change(self.divisor))
+
+    @property
+    def integers(self) -> tuple[Scale, int]:
+        factor, divisor = (Rationals.of(part).fractions for part in (self.factor, self.divisor))
+        found = Rationals.of(factor / divisor)
+        whole = replace(self)
+        whole.__dict__["ratio"] = found.above
+        return whole, found.below
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +137,10 @@ class Dense:
     @property
     def n_out(self) -> int:
         return self.count * int(self.matrix.shape[0])
+
+    @property
+    def room(self) -> int:
+        return max(self.n_in, self.n_out)
 
     @property
     def depth(self) -> int:
@@ -182,6 +169,11 @@ class Dense:
     def mapped(self, change: Callable[[Array], Array]) -> Dense:
         return replace(self, matrix=change(self.matrix))
 
+    @property
+    def integers(self) -> tuple[Dense, int]:
+        found = Rationals.of(self.matrix)
+        return replace(self, matrix=found.above), found.below
+
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
@@ -202,6 +194,10 @@ class Sparse:
         return self.shape[0]
 
     @property
+    def room(self) -> int:
+        return max(*self.shape, len(self.values))
+
+    @property
     def depth(self) -> int:
         return max(int(np.bincount(places).max(initial=0)) for places in (self.rows, self.columns)) + 1
 
@@ -209,25 +205,26 @@ class Sparse:
     def entries(self) -> Array:
         return self.values
 
+    @cached_property
+    def _sums(self) -> tuple[_Sum, _Sum]:
+        return _Sum.into(self.rows, self.n_out), _Sum.into(self.columns, self.n_in)
+
     def forward(self, x: Array) -> Array:
-        return self._applied(x, self.columns, self.rows, self.n_out)
+        return self._sums[0](x[:, self.columns] * self.values)
 
     def transpose(self, y: Array) -> Array:
-        return self._applied(y, self.rows, self.columns, self.n_in)
-
-    def _applied(self, x: Array, of: Ints, into: Ints, n: int) -> Array:
-        """Some rows at once, as memory allows."""
-        order = np.argsort(into, kind="stable")
-        of, into, values = of[order], into[order], self.values[order]
-        step = max(1, _TERMS // max(len(values), 1))
-        blocks = [x[start : start + step] for start in range(0, max(len(x), 1), step)]
-        return np.concatenate([_summed(block[:, of] * values, into, n) for block in blocks])
+        return self._sums[1](y[:, self.rows] * self.values)
 
     def triples(self) -> Triples:
         return self.rows, self.columns, self.values
 
     def mapped(self, change: Callable[[Array], Array]) -> Sparse:
         return replace(self, values=change(self.values))
+
+    @property
+    def integers(self) -> tuple[Sparse, int]:
+        found = Rationals.of(self.values)
+        return replace(self, values=found.above), found.below
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,6 +256,11 @@ class Windows:
     @property
     def n_out(self) -> int:
         return int(self.kernel.shape[0] * self.kernel.shape[1]) * len(self.gather)
+
+    @property
+    def room(self) -> int:
+        """As windows."""
+        return max(int(self.kernel.shape[0]) * self.channels * self.gather.size, self.n_in, self.n_out)
 
     @property
     def depth(self) -> int:
@@ -296,17 +298,36 @@ class Windows:
     def mapped(self, change: Callable[[Array], Array]) -> Windows:
         return replace(self, kernel=change(self.kernel))
 
+    @property
+    def integers(self) -> tuple[Windows, int]:
+        found = Rationals.of(self.kernel)
+        return replace(self, kernel=found.above), found.below
+
 
 Map = Select | Scale | Dense | Sparse | Windows
 
 
-def _summed(terms: Array, places: Ints, n: int) -> Array:
-    """Terms [m, e] added up in n places; these ascend."""
-    found = np.zeros((len(terms), n), terms.dtype)
-    if len(places):
-        some, starts = np.unique(places, return_index=True)
-        found[:, some] = np.add.reduceat(terms, starts, axis=1)
-    return found
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """Adds up the entries of rows [m, e] in n places: those in the order `order`, for `places`, from `starts` on."""
+
+    n: int
+    order: Ints
+    places: Ints
+    starts: Ints
+
+    @classmethod
+    def into(cls, index: Ints, n: int) -> _Sum:
+        """Entry i goes to place index[i], or nowhere if that is -1."""
+        kept = np.flatnonzero(index >= 0)
+        order = kept[np.argsort(index[kept], kind="stable")]
+        return cls(n, order, *np.unique(index[order], return_index=True))
+
+    def __call__(self, terms: Array) -> Array:
+        found = np.zeros((len(terms), self.n), terms.dtype)
+        if len(self.order):
+            found[:, self.places] = np.add.reduceat(terms[:, self.order], self.starts, axis=1)
+        return found
 
 
 def _padded(x: Array) -> Array:
@@ -360,12 +381,26 @@ class Chain:
             gain *= max(1.0, size.forward(ahead).max(initial=0.0), size.transpose(back).max(initial=0.0))
         return float(gain)
 
-    def forward(self, x: Array) -> Array:
+    @cached_property
+    def integers(self) -> tuple[Chain, int]:
+        """The same maps times a number, such that all entries are integers; and that number."""
+        parts = [m.integers for m in self.maps]
+        return Chain(tuple(whole for whole, _ in parts), self.n_in), math.prod(below for _, below in parts)
+
+    def forward(self, x: Any) -> Any:
+        """Of rows [m, n_in]: floats, integers or rationals."""
+        if isinstance(x, Rationals):
+            whole, below = self.integers
+            return Rationals(whole.forward(x.above), x.below * below)
         for m in self.maps:
             x = m.forward(x)
         return x
 
-    def transpose(self, y: Array) -> Array:
+    def transpose(self, y: Any) -> Any:
+        """Of rows [m, n_out]."""
+        if isinstance(y, Rationals):
+            whole, below = self.integers
+            return Rationals(whole.transpose(y.above), y.below * below)
         for m in reversed(self.maps):
             y = m.transpose(y)
         return y

@@ -22,8 +22,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from .maps import Array, Chain, Dense, Ints, Map, Select, Sparse, rational
+from .maps import Chain, Dense, Map, Select, Sparse
 from .network import Layer, Network
+from .rationals import Array, Ints, Rationals
 from .stream import Rejected, Stream
 
 ONE = -1
@@ -114,7 +115,7 @@ def _through(chain: Chain, rows: list[Row]) -> list[Row]:
     for linear in chain.maps:
         found: list[Row] = [{} for _ in range(linear.n_out)]
         into, of, weights = linear.triples()
-        for i, j, weight in zip(into.tolist(), of.tolist(), rational(weights), strict=True):
+        for i, j, weight in zip(into.tolist(), of.tolist(), Rationals.of(weights).fractions, strict=True):
             _add(found[i], rows[j], weight)
         rows = found
     return rows

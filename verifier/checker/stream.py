@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from .maps import Array, Ints
+from .rationals import Array, Ints
 
 TYPES = ((np.dtype("<u1"), 255.0), (np.dtype("<u2"), 65535.0), (np.dtype("<f4"), 1.0), (np.dtype("<f8"), 1.0))
 """How values are stored, and what they are divided by."""

@@ -20,6 +20,7 @@ from verifier.falsify.base import Falsifier
 from verifier.falsify.target import Target
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
+from verifier.search.boxes.boxes import moves
 from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.domains import DomainsT, Offer, Outcome, Progress, outweighed
 from verifier.search.integer import ClausePrograms, IntegerSearch
@@ -73,7 +74,7 @@ class ProblemSearch:
     def by_inputs(self, problem: Problem) -> bool:
         """Whether boxes of the input are cut, at least at first."""
         if self.splitting is Splitting.AUTO:
-            moving = (problem.upper > problem.lower).sum(dim=1)
+            moving = moves(problem.lower, problem.upper).sum(dim=1)
             return bool((moving <= FEW_INPUTS).all())
         return self.splitting is Splitting.INPUTS
 
@@ -98,13 +99,13 @@ class ProblemSearch:
         if not self.by_inputs(task.problem):
             makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
             return OneAfterAnother(makers, self.limits, task.until)
-        if self.splitting is Splitting.INPUTS or len(groups) > 1:
+        if self.splitting is Splitting.INPUTS or len(groups) > 1 or not task.problem.network.piecewise_linear:
             return task.boxes(waiting)
         return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
 
     def _together(self, problem: Problem) -> int:
         """How many boxes are searched together."""
-        return max(1, self.root_bytes // (24 * (problem.network.relus + problem.network.n_in)))
+        return max(1, self.root_bytes // (24 * (problem.network.neurons + problem.network.n_in)))
 
 
 class OneAfterAnother(Search):
@@ -195,7 +196,7 @@ class _Task:
         options = self.options
         clauses = [clause for _, some in boxes for clause in some]
         journal = Journal(above=options.journal)
-        finish = partial(self._finish, journal)
+        finish = partial(self._finish, journal) if self.problem.network.piecewise_linear else None
         space = InputSpace(self.problem, clauses, self.offer, self.until, finish, options.inputs, journal)
         return self._shared(space, options.limits)
 

@@ -19,7 +19,7 @@ import torch
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
-from verifier.bounding.relaxation.zonotope import AffineForm
+from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.rows import Conjunction, onto_simplex
 from verifier.bounding.solvers.face_dual import ConjunctionDual
 from verifier.shapes import Float, Int, Tensor
@@ -50,7 +50,7 @@ def _rows_as_forms(rows: Conjunction, forms: tuple[AffineForm, AffineForm], box:
     if rows.B is not None:
         B = rows.B.transpose(1, 2)
         centre = centre + (inputs.centre[box].unsqueeze(1) @ B).squeeze(1)
-        spread[:, : B.shape[1]] += inputs.spread.transpose(0, 1)[box] @ B
+        spread[:, : len(inputs.spread)] += inputs.spread.transpose(0, 1)[box] @ B
     return centre, spread
 
 

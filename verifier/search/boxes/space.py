@@ -20,7 +20,7 @@ from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Care, Effort
-from verifier.search.boxes.boxes import BoxDomains, Table, divisible, middle, moved_ends, split
+from verifier.search.boxes.boxes import BoxDomains, Table, divisible, moved_ends, moves, split
 from verifier.search.boxes.candidates import Candidates
 from verifier.search.domains import Offer, Outcome, outweighed
 from verifier.search.journal import Bounded, By, Clipped, Closed, Finishing, Journal, Place, Split
@@ -96,11 +96,12 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self.options = options or InputOptions()
         self._until, self._finish, self._net = until, finish, net
         self._table = Table.of(problem, clauses)
+        self._widths = self._table.upper - self._table.lower
         single = net.to(dtype=torch.float32)
         self._first = SINGLE if fits_single(net) else DOUBLE
         self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
-        self._symbols = net.n_in + net.relus  # per box, in the last batch
+        self._symbols = self._table.inputs + net.neurons  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
         self._whole = self._numbers(0, self._table.lower.device)  # of the root boxes
 
@@ -131,7 +132,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             low=table.lower,
             high=table.upper,
             gains=torch.zeros_like(table.lower, dtype=torch.float32),
-            kinks=same(self._net.relus, torch.int32),
+            kinks=same(self._net.neurons, torch.int32),
             shrunk=same(False, torch.bool),
         )
         born = self._born(whole, whole.number, lambda: [[] for _ in range(boxes)])
@@ -169,7 +170,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         left = cat([*(boxes for boxes, _ in parts), *bounded.untouched])
         corner = torch.cat([*(corner for _, corner in parts), *(boxes.low for boxes in bounded.untouched)])
         if len(left):
-            self._symbols = self._net.n_in + int(left.kinks.float().mean())
+            self._symbols = self._table.inputs + int(left.kinks.float().mean())
         return RemainingBoxes(bounded.number, 0, left, corner)
 
     def attack(self, left: RemainingBoxes) -> Counterexample | None:
@@ -185,7 +186,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
     def _chunks(self, boxes: BoxDomains) -> list[BoxDomains]:
         """Parts of similar boxes whose zonotopes fit into the cache, judged by what their parents needed."""
         widest = max([self._net.n_in, *(group.size for group in self._net.groups)])
-        symbols = boxes.kinks.long() + self._net.n_in
+        symbols = boxes.kinks.long() + self._table.inputs
         budget = max(1, self.options.chunk_bytes // (4 * widest))
         # Boxes come sorted: cutting where the running sum passes a multiple of the budget keeps chunks below it.
         return [boxes.select(part) for part in _runs((symbols.cumsum(0) - symbols) // budget)]
@@ -207,7 +208,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             pending=pending,
             low=low,
             high=high,
-            gains=_gains(found.gains[kept], before, low, high),
+            gains=_gains(found.gains[kept], before, (low, high), self._widths[before.root]),
             kinks=found.kinks[kept].to(torch.int32),
             shrunk=_shrunk(before, low, high),
         )
@@ -275,12 +276,20 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         return list(zip(places.tolist(), whole[places].tolist(), strict=True))
 
 
-def _gains(gains: Tensor, before: BoxDomains, low: Tensor, high: Tensor) -> Float[Tensor, "D n0"]:
-    """The gains of cuts after clipping: in proportion to the width, and zero where no float lies between the ends."""
-    width, cut = before.high - before.low, middle(low, high)
+def _gains(
+    gains: Tensor, before: BoxDomains, left: tuple[Tensor, Tensor], whole: Float[Tensor, "D n0"]
+) -> Float[Tensor, "D n0"]:
+    """The gains of cuts after clipping: in proportion to the width, and zero where no float lies between the ends.
+
+    Where some are no numbers, because a function is not defined or too large, those of the widths themselves, in
+    relation to that of the root.
+    """
+    (low, high), width = left, before.high - before.low
     gains = gains * torch.where(width > 0, (high - low) / width, 0.0)
+    known = torch.isfinite(gains).all(dim=1, keepdim=True)
+    gains = torch.where(known, gains, torch.where(whole > 0, (high - low) / whole, 0.0))
     least = torch.finfo(torch.float32).tiny
-    return torch.where((low < cut) & (cut < high), gains.nan_to_num().clamp(min=least), 0.0).to(torch.float32)
+    return torch.where(moves(low, high), gains.nan_to_num().clamp(min=least), 0.0).to(torch.float32)
 
 
 def _shrunk(before: BoxDomains, low: Tensor, high: Tensor) -> Bool[Tensor, " D"]:
