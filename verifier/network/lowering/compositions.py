@@ -18,7 +18,7 @@ from verifier.functions import Function
 from verifier.functions.names import FUNCTIONS
 from verifier.network.lowering.affine import add, broadcast, grouped, matmul, mean, mul, sub, times, total
 from verifier.network.lowering.expression import Expression, constant, select
-from verifier.network.lowering.tracing import Lowering, lowers
+from verifier.network.lowering.tracing import Lowering, Normalised, lowers
 from verifier.operators import Diagonal, Select
 from verifier.operators import add as sum_of_maps
 from verifier.operators import compose
@@ -75,6 +75,14 @@ def _odds(low: Lowering, value: Expression, dim: int) -> Expression:
     return add(low, total(low, low.apply(FUNCTIONS.build("Exp"), _gaps(low, value, dim)), -1), 1.0)
 
 
+def _noted(low: Lowering, operator: str, value: Expression, axis: int, sign: int) -> None:
+    """The last group is that of a softmax: if the network ends with it, a property may not need it."""
+    rows, _ = grouped(value, axis, True)
+    members = torch.empty(value.size, dtype=torch.long)
+    members[rows.flatten()] = torch.arange(rows.shape[0]).repeat_interleave(rows.shape[1])
+    low.normalised[len(low.groups)] = Normalised(operator, value, members, sign)
+
+
 def _axis(value: Expression, dim: Any) -> tuple[int, int]:
     """The axis along which softmax is taken, and its length; torch has a default for it, but warns of it."""
     rank = len(value.shape)
@@ -90,8 +98,11 @@ def softmax(low: Lowering, input: Any, dim: Any = None, _stacklevel: int = 3, dt
         return constant(torch.ones(value.shape))
     if n == 2:
         gap = _gaps(low, value, axis).negated().reshaped(value.shape)
-        return low.apply(FUNCTIONS.build("Sigmoid"), gap)
-    return low.apply(FUNCTIONS.build("Reciprocal"), _odds(low, value, axis))
+        found = low.apply(FUNCTIONS.build("Sigmoid"), gap)
+    else:
+        found = low.apply(FUNCTIONS.build("Reciprocal"), _odds(low, value, axis))
+    _noted(low, "Softmax", value, axis, 1)
+    return found
 
 
 @lowers("log_softmax")
@@ -100,7 +111,9 @@ def log_softmax(low: Lowering, input: Any, dim: Any = None, _stacklevel: int = 3
     axis, n = _axis(value, dim)
     if n == 1:
         return constant(torch.zeros(value.shape))
-    return low.apply(FUNCTIONS.build("Log"), _odds(low, value, axis)).negated()
+    found = low.apply(FUNCTIONS.build("Log"), _odds(low, value, axis)).negated()
+    _noted(low, "LogSoftmax", value, axis, -1)
+    return found
 
 
 # -- normalisation -------------------------------------------------------------------------------------------

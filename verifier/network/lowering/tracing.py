@@ -20,7 +20,7 @@ from verifier.functions.names import FUNCTIONS
 from verifier.network.lowering.expression import Expression, constant, joined, variable
 from verifier.network.lowering.memory import MemoryLayout, Storage
 from verifier.network.network import Affine
-from verifier.shapes import Float64, Tensor
+from verifier.shapes import Float64, Int, Tensor
 
 _FOLDERS = (Path(torch.__file__).absolute().parent, Path(__file__).absolute().parents[2])
 _PACKAGES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)  # torch and this one
@@ -80,6 +80,19 @@ def lowers_windows(name: str) -> Callable[[Rule], Rule]:
         return rule
 
     return keep
+
+
+@dataclass(frozen=True, eq=False)
+class Normalised:
+    """What Softmax or LogSoftmax was taken of; entries with the same number in `members` were normalised together.
+
+    The group holds `sign` times the result.
+    """
+
+    operator: str
+    value: Expression
+    members: Int[Tensor, " n"]
+    sign: int
 
 
 Dispatch = Callable[["Lowering", Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -208,6 +221,7 @@ class Lowering:
         self.entry: CodeType | None = None  # the function that calls the module, for messages
         self._known: dict[tuple[Function, tuple[int, ...]], tuple[tuple[Expression, ...], Expression]] = {}
         self._names: dict[str, int] = {}
+        self.normalised: dict[int, Normalised] = {}  # by the group that has what softmax gives
 
     def relu(self, value: Expression) -> Expression:
         """max(value, 0): a new group, unless the answer is known already."""
