@@ -25,7 +25,7 @@ from verifier.falsify.target import Target
 from verifier.loading import Given, Original
 from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
-from verifier.network.merge import merged
+from verifier.network.merge import Merging, merging
 from verifier.network.models.module import ModuleModel
 from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
@@ -78,7 +78,7 @@ def decide(request: Request, status: Status) -> Result:
         status.computes_on(device, request.machine.cores)
         try:
             with status.phase("load"), torch_threads(1):
-                problem, model = load_problem(request, status, merged if recording is None else lambda net: net)
+                problem, model = load_problem(request, status, merging)
         except UnsupportedOperator as error:
             return attack_unread(request, status, error)
         if recording is not None:
@@ -265,7 +265,8 @@ class Pipeline:
         """Bounds of all clauses at the root; what is not begun when they are `needless` is left out."""
         options = self.request.config.bounding
         self.status.tier = "linear"
-        bounder = ClauseBounder(options.hidden(), options.batch)
+        hidden = options.hidden() if self.recording is None else self.recording.hidden
+        bounder = ClauseBounder(hidden, options.batch)
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
             found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
@@ -326,20 +327,19 @@ class Pipeline:
 
 
 def load_problem(
-    request: Request, status: Status, rewrite: Callable[[Network], Network] = lambda net: net
+    request: Request, status: Status, merge: Callable[[Network], Merging] = Merging
 ) -> tuple[Problem, Original]:
-    """The instance, checked: counts fit, and the lowered and rewritten network computes what the original one does."""
+    """The instance, checked: counts fit, and the lowered and merged network computes what the original one does."""
     loaded = request.given.load()
     model, prop = loaded.model, loaded.property
     status.network_sha256, status.property_sha256 = model.sha256, loaded.property_sha256
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    given = faithful_network(model, boxes)
-    network = rewrite(given)
-    problem = replace(canonicalise(network, prop), merged=given.relus - network.relus)
+    found = merge(faithful_network(model, boxes))
+    problem = replace(canonicalise(found.network, prop), merged=found.layers)
     if len(prop.boxes):
-        check_against(model, network, boxes, request.seed)
+        check_against(model, found.network, boxes, request.seed)
     return problem, model
 
 
