@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 
@@ -32,22 +32,38 @@ CLOSE = Fraction(1, 10**50)
 """How far a logarithm of that many digits can be from the exact one, relative to 1 or to itself, whichever is more."""
 
 
-def without_head(network: Network, prop: Property) -> tuple[Network, Property] | None:
+@dataclass(frozen=True, eq=False)
+class Restated:
+    """A network without its head, and what is asked of it.
+
+    If they are `equivalent`, a point is unsafe by the one property if and only if it is by the other.
+    """
+
+    network: Network
+    property: Property
+    equivalent: bool
+
+
+def without_head(network: Network, prop: Property) -> Restated | None:
     """Network and property without the network's head; None if it has none, or if the property needs it."""
     head = network.head
     if head is None or prop.n_y != network.n_out:
         return None
     restate = _RESTATED[head.name]
     members = head.members.tolist()
-    clauses = []
+    clauses, equivalent = [], True
     for clause in prop.clauses:
         rows = [restate(row, members) for row in clause.rows.exact]
         known = [row for row in rows if row is not None]
         if len(known) < len(rows):
             return None
+        if all(new is old for new, old in zip(known, clause.rows.exact, strict=True)):
+            clauses.append(clause)
+            continue
         box = prop.boxes.lower[clause.box], prop.boxes.upper[clause.box]
         clauses.append(Clause(clause.box, RoundedRows.of(known, prop.n_x, prop.n_y, box)))
-    return head.bare, replace(prop, clauses=tuple(clauses))
+        equivalent = False
+    return Restated(head.bare, replace(prop, clauses=tuple(clauses)), equivalent)
 
 
 def _softmax(row: ExactRow, members: list[int]) -> ExactRow | None:
