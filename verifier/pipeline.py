@@ -80,9 +80,7 @@ def decide(request: Request, status: Status) -> Result:
         status.computes_on(device, request.machine.cores)
         try:
             with status.phase("load"), torch_threads(1):
-                problem, model = load_problem(
-                    request, status, merging, without_head if recording is None else as_given
-                )
+                problem, model = load_problem(request, status, merging, without_head if recording is None else as_given)
         except UnsupportedOperator as error:
             return attack_unread(request, status, error)
         if recording is not None:

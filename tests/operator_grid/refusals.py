@@ -29,6 +29,7 @@ NODE = r"^node '.+' of type "
 
 REFUSALS = (
     Refusal("resize", NODE + "(Upsample|Resize) .*it interpolates", 0.3, "no weights of its own for that are known"),
+    Refusal("resize", NODE + "Resize .*leaves nothing of its input", 0.2, "a tensor without entries"),
     Refusal(
         "prelu",
         NODE + "PRelu .*slope of shape .* does not fit",

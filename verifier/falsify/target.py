@@ -111,7 +111,7 @@ class Target:
         box = torch.tensor([clause.box for clause in prop.clauses], dtype=torch.long, device=device)
         network = problem.network.to(device, dtype)
         lower, upper = (_tensor(end, dtype).to(device) for end in prop.boxes.ends(precision(model)))
-        stated = problem.original
+        stated = problem.original()
         on_cpu = stated.network if problem.lower.device.type == "cpu" else stated.network.to("cpu")
         rows, real = RowTable.of(prop, dtype).to(device), RealArithmetic(on_cpu, stated.property)
         return cls(network, lower, upper, box, rows, model, stated.property, real.confirms, Reserve())

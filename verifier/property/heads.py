@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 
-from verifier.network.network import Head, Network
+from verifier.network.network import Network
 from verifier.property.numbers import at_least
 from verifier.property.property import Clause, ExactRow, Property, RoundedRows
 
@@ -124,7 +124,7 @@ def _logarithm(ratio: Fraction) -> tuple[Fraction, Fraction]:
     context = Context(prec=DIGITS)
     quotient = context.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
     found = Fraction(context.ln(quotient))
-    error = CLOSE * max(1, abs(found))
+    error = CLOSE * max(Fraction(1), abs(found))
     return found - error, found + error
 
 

@@ -52,7 +52,6 @@ class Problem:
     merged: tuple[LayerMerge, ...] = ()  # what became of the layers of the file (docs/merge.md), if it was anything
     stated: Stated | None = None  # by which witnesses are judged, if the property above is not quite the file's
 
-    @property
     def original(self) -> Stated:
         """The instance by which witnesses are judged."""
         return self.stated or Stated(self.network, self.property)

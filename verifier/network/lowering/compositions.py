@@ -1,4 +1,4 @@
-"""What is composed of products and of functions of one number: powers, softmax, normalisation by the entries themselves.
+"""What is composed of products and of functions of one number: powers, softmax, normalisation by its own entries.
 
     softmax_i      = 1 / (1 + sum over j != i of exp(t_j - t_i))        log_softmax_i = -log(the same sum)
     layer_norm(x)  = (x - mean) (variance + eps)^(-1/2)
@@ -19,9 +19,8 @@ from verifier.functions.names import FUNCTIONS
 from verifier.network.lowering.affine import add, broadcast, grouped, matmul, mean, mul, sub, times, total
 from verifier.network.lowering.expression import Expression, constant, select
 from verifier.network.lowering.tracing import Lowering, Normalised, lowers
-from verifier.operators import Diagonal, Select
+from verifier.operators import Diagonal, Select, compose
 from verifier.operators import add as sum_of_maps
-from verifier.operators import compose
 
 
 def power_of(exponent: float) -> Function:
@@ -35,7 +34,8 @@ def power(low: Lowering, input: Any, exponent: Any) -> Expression:
     if not low.is_constant(exponent):
         low.refuse("its exponent depends on the input")
     value, exponents = broadcast(low.value(input), constant(low.number(exponent)))
-    parts, index = [], torch.zeros(value.size, dtype=torch.long)
+    parts: list[Expression] = []
+    index = torch.zeros(value.size, dtype=torch.long)
     for number in exponents.bias.unique().tolist():
         places = torch.nonzero(exponents.bias == number).flatten()
         index[places] = torch.arange(len(places)) + sum(part.size for part in parts)

@@ -150,8 +150,8 @@ def resize(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     copied.CopyFrom(node)
     copied.input[0] = graph.add_constant(places)
     found = evaluated(graph, copied).astype(np.int64) - 1
-    if bool((found < 0).any()):
-        refuse(node, "it resizes beyond its input")
+    if bool((found < 0).any()) or not found.size:
+        refuse(node, "it leaves nothing of its input, or asks for more than there is")
     flat, taken = graph.fresh(), graph.fresh()
     return [
         make("Reshape", [node.input[0], graph.add_constant([-1])], [flat]),
