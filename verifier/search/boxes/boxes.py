@@ -128,6 +128,7 @@ def moved_ends(parents: BoxDomains, children: BoxDomains) -> list[list[Place]]:
     mine = parents.select(torch.tensor([row[number] for number in children.number.tolist()], dtype=torch.long))
     found: list[list[Place]] = [[] for _ in range(len(children))]
     for side, before, after in ((1, mine.low, children.low), (-1, mine.high, children.high)):
-        for child, axis in torch.nonzero(before != after).tolist():
-            found[child].append((0, axis, side, float(after[child, axis])))
+        moved = before != after
+        for (child, axis), end in zip(torch.nonzero(moved).tolist(), after[moved].tolist(), strict=True):
+            found[child].append((0, axis, side, end))
     return found
