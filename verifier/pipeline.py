@@ -265,7 +265,8 @@ class Pipeline:
         """Bounds of all clauses at the root; what is not begun when they are `needless` is left out."""
         options = self.request.config.bounding
         self.status.tier = "linear"
-        bounder = ClauseBounder(options.hidden(), options.batch)
+        hidden = options.hidden() if self.recording is None else self.recording.hidden
+        bounder = ClauseBounder(hidden, options.batch)
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
             found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))

@@ -8,7 +8,8 @@ nothing behind.
 
 from __future__ import annotations
 
-import pickle
+import marshal
+import struct
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,10 @@ from verifier.proofs.stream import Node, Piece, Pieces, chosen
 
 Place = tuple[int | float, ...]
 Written = list[Piece]
+
+
+SIZE = struct.Struct("<Q")
+"""Of what follows it in the file."""
 
 
 class Incomplete(VerifierError):
@@ -56,17 +61,21 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Sharper:
-    """Better bounds of hidden neurons of one group, on a whole box of the property."""
+    """Better bounds of hidden neurons of one group, on a whole box of the property.
+
+    Those of the root were there before anything was closed; with the others a search has gone on.
+    """
 
     box: int
     group: int
     pieces: Written
+    root: bool = False
 
 
 Note = Born | Said | Dropped | Sharper
 
 
-@dataclass
+@dataclass(slots=True)
 class Domain:
     """What became of one domain."""
 
@@ -85,9 +94,11 @@ class Ledger:
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the ledger)
         weakref.finalize(self, self._file.close)
+        self._end = 0  # of that file
         self._domains: dict[int, Domain] = {}
         self._wholes: list[Born] = []
         self._sharper: dict[int, list[tuple[int, int]]] = {}  # group and place in the file, by box
+        self._rooted: dict[int, list[tuple[int, int]]] = {}  # the same of the root
         self.leaves = 0
 
     def keep(self, notes: Iterable[Note]) -> None:
@@ -102,8 +113,9 @@ class Ledger:
                 case Dropped(numbers=numbers):
                     for number in numbers:
                         self._domains[number].dropped = True
-                case Sharper(box=box, group=group, pieces=pieces):
-                    self._sharper.setdefault(box, []).append((group, self._put(pieces)))
+                case Sharper(box=box, group=group, pieces=pieces, root=root):
+                    kind = self._rooted if root else self._sharper
+                    kind.setdefault(box, []).append((group, self._put(pieces)))
 
     def _born(self, born: Born) -> None:
         self._domains[born.number] = Domain(born.places, boxes=born.boxes)
@@ -115,13 +127,16 @@ class Ledger:
             self._wholes.append(born)
 
     def _put(self, pieces: Written) -> int:
-        place = self._file.seek(0, 2)
-        pickle.dump(pieces, self._file, protocol=5)
+        """The place of what is put there."""
+        place, data = self._end, marshal.dumps(pieces)
+        self._file.write(SIZE.pack(len(data)) + data)
+        self._end += SIZE.size + len(data)
         return place
 
     def _get(self, place: int) -> Written:
         self._file.seek(place)
-        found: Written = pickle.load(self._file)
+        (size,) = SIZE.unpack(self._file.read(SIZE.size))
+        found: Written = marshal.loads(self._file.read(size))
         return found
 
     # ------------------------------------------------------------ what covers what
@@ -153,6 +168,22 @@ class Ledger:
             found.append(([clause], known[0]))
         return found
 
+    def rooted(self, box: int, recalls: bool) -> Iterator[Written]:
+        """The better bounds of hidden neurons that a box had from the beginning, lowest groups first.
+
+        `recalls` says that its search has begun without them (`recalled`).
+        """
+        found = sorted(self._rooted.get(box, []))
+        if found and recalls:
+            yield Pieces().numbers(Node.KEEP).done()
+        for _, place in found:
+            yield self._get(place)
+
+    def recalled(self, box: int) -> Iterator[Written]:
+        """What was known before the better bounds of the root, if there were some."""
+        if self._rooted.get(box):
+            yield RECALL
+
     def sharper(self, box: int) -> Iterator[Written]:
         """The better bounds of hidden neurons of a box, lowest groups first; what was known before them is kept."""
         found = sorted(self._sharper.get(box, []))
@@ -170,8 +201,8 @@ class Ledger:
     def by_signs(self, box: int, number: int, clauses: int) -> Iterator[Written]:
         """The nodes of a domain and of all below it, on a whole box whose hidden neurons may have got better bounds.
 
-        What was closed before that was closed by looser bounds, and is judged by these: multipliers depend on bounds,
-        so that sharper ones need not give a better value.
+        What was closed before that was closed by looser bounds, and is judged by these, whole subtrees at once:
+        multipliers depend on bounds, so that sharper ones need not give a better value.
         """
         yield from self._below(number, [], clauses, self._moved(box))
 
@@ -185,7 +216,10 @@ class Ledger:
 
     def _below(self, number: int, finish: Sequence[Piece], clauses: int, moved: int) -> Iterator[Written]:
         """requires: the domain is complete; `clauses` is how many the property has"""
+        old = self._before(number, moved) if moved else set()
         waiting: list[int | Written] = [number]
+        if number in old:
+            waiting.append(RECALL)
         while waiting:
             now = waiting.pop()
             if isinstance(now, list):
@@ -193,8 +227,6 @@ class Ledger:
                 continue
             domain = self._domains[now]
             for place in domain.nodes:
-                if place < moved and domain.closed and place == domain.nodes[-1]:
-                    yield Pieces().numbers(Node.RECALL).done()
                 yield self._get(place)
             if domain.closed:
                 self.leaves += 1
@@ -202,15 +234,35 @@ class Ledger:
                 waiting += reversed([list(finish), *parted([([c], n) for c, n in domain.finished_by], clauses)])
             else:
                 below = [(self._domains[child].places, child) for child in domain.children]
-                waiting += reversed(list(_cut(below) if domain.boxes else _split(below)))
+                for item in reversed(list(_cut(below) if domain.boxes else _split(below))):
+                    waiting.append(item)
+                    if isinstance(item, int) and item in old and now not in old:
+                        waiting.append(RECALL)
+
+    def _before(self, number: int, moved: int) -> set[int]:
+        """The domains below a complete one whose last word was said before a place in the file."""
+        order = [number]
+        for known in order:  # it grows
+            order += [] if self._domains[known].closed else self._domains[known].children
+        found: set[int] = set()
+        for known in reversed(order):
+            domain = self._domains[known]
+            parts = all(child in found for child in domain.children)
+            if domain.nodes[-1] < moved if domain.closed else parts:
+                found.add(known)
+        return found
+
+
+RECALL: Written = Pieces().numbers(Node.RECALL).done()
+"""What was kept is all that is known."""
 
 
 def parted(subtrees: Sequence[tuple[list[int], int]], clauses: int) -> Iterator[int | Written]:
     """Whole domains one after the other, each in the scope of its own clauses; the last one has what is left."""
-    for some, number in subtrees[:-1]:
-        yield Pieces().numbers(Node.PART).members(chosen(clauses, some)).done()
+    for place, (some, number) in enumerate(subtrees, 1):
+        if place < len(subtrees):
+            yield Pieces().numbers(Node.PART).members(chosen(clauses, some)).done()
         yield number
-    yield subtrees[-1][1]
 
 
 Below = list[tuple[tuple[Place, ...], int]]
@@ -239,7 +291,7 @@ def _cut(below: Below) -> Iterator[int | Written]:
     if len(below) == 1:
         yield below[0][1]
         return
-    for _, axis, _, end in sorted({place for places, _ in below for place in places}):
+    for _, axis, _, end in _candidates(below):
         lower = [(places, child) for places, child in below if _ends(places, axis, -1, end)]
         upper = [(places, child) for places, child in below if _ends(places, axis, 1, end)]
         if len(lower) + len(upper) == len(below) and lower and upper:
@@ -248,6 +300,16 @@ def _cut(below: Below) -> Iterator[int | Written]:
             yield from _cut(upper)
             return
     raise Incomplete("boxes do not cover their parent")
+
+
+def _candidates(below: Below) -> Iterable[Place]:
+    """Ends that may be cuts: of two boxes the one where they meet, else all of them."""
+    if len(below) == 2:
+        (first, _), (second, _) = below
+        meeting = [place for place in first if (place[0], place[1], -place[2], place[3]) in second]
+        if meeting:
+            return meeting
+    return sorted({place for places, _ in below for place in places})
 
 
 def _ends(places: Sequence[Place], axis: int | float, side: int, end: int | float) -> bool:

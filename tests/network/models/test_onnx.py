@@ -272,10 +272,6 @@ UNSUPPORTED = {
     "Hardmax": ([make("Hardmax", ["x"], ["y"], name="s")], "s"),
     "Softmax": ([make("Softmax", ["x"], ["y"])], "y"),
     "Div": ([make("Div", ["c", "x"], ["y"], name="inverse")], "inverse"),
-    "Pow": ([make("Pow", ["x", "c"], ["y"], name="p")], "p"),
-    "Erf": ([make("Erf", ["x"], ["y"], name="e")], "e"),
-    "Sign": ([make("Sign", ["x"], ["y"], name="e")], "e"),
-    "Floor": ([make("Floor", ["x"], ["y"], name="e")], "e"),
     "LayerNormalization": ([make("LayerNormalization", ["x", "c"], ["y"], name="n")], "n"),
     "Cast": (
         [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -97,13 +98,17 @@ class Root:
     def kinks(self) -> int:
         return sum(self.sizes)
 
+    @cached_property
+    def places(self) -> Int[Tensor, "A 2"]:
+        """The group (from 1) and the neuron of every kink."""
+        groups = [torch.full_like(index, k) for k, index in enumerate(self.indices, 1)]
+        none = self.box[:0]
+        return torch.stack([torch.cat([none, *groups]), torch.cat([none, *self.indices])], dim=1)
+
     def place(self, kink: int) -> tuple[int, int]:
         """The group (from 1) and the neuron of a kink."""
-        for k, size in enumerate(self.sizes):
-            if kink < size:
-                return k + 1, int(self.indices[k][kink])
-            kink -= size
-        raise IndexError(kink)
+        group, neuron = self.places[kink].tolist()
+        return group, neuron
 
     def bounds(self) -> tuple[Float[Tensor, "N A"], Float[Tensor, "N A"]]:
         """l_hat and u_hat of all kinks on each box."""

@@ -6,7 +6,6 @@ by rigorous bounds that cross, or by an exact leaf.  Whatever is not a number co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -31,6 +30,7 @@ from verifier.search.journal import (
     Journal,
     LeafSolved,
     Moved,
+    Narrowed,
     Place,
     Split,
     Superseded,
@@ -154,8 +154,10 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
 
     def tighten(self, children: Brood) -> Brood:
         with self.bounding:
-            batch = self.policy.tightening.tightened(children.batch, children.kinks, self.until)
-        return replace(children, batch=batch)
+            found = self.policy.tightening.tightened(children.batch, children.kinks, self.until)
+        if len(found.rows):
+            self.journal.hear(Narrowed(children.number[found.rows], found.first, found.looked))
+        return replace(children, batch=found.batch)
 
     def bound(self, children: Brood) -> BoundedBrood:
         """By the tier of their parents; whole boxes by every tier that need not wait, so that all are compared."""
@@ -266,7 +268,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         going_on = left[domains.clause]
         some = domains.select(going_on & ~contradicted)
         moved = self._moved(some, before) if len(some) else some
-        if moved is None:
+        if moved is None or not before.policy.tightening.travels:
             return super().adopt(domains, begun, before)
         empty, gone = going_on & contradicted, domains.select(~going_on)
         here = Batch(before.root, domains.clause, domains.signs, domains.masks, torch.cat(ends, dim=1))
@@ -325,9 +327,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
     def _born(self, batch: Batch, parent: Int[Tensor, " D"], kinks: Int[Tensor, "D levels"]) -> Int[Tensor, " D"]:
         """The numbers of new domains."""
         number = self._numbers(len(batch), self.root.device)
-        self.journal.hear(
-            Split(number, parent, self.root.numbers[batch.clause], batch, lambda: _places(batch, kinks.tolist()))
-        )
+        self.journal.hear(Split(number, parent, self.root.numbers[batch.clause], batch, lambda: _places(batch, kinks)))
         return number
 
     def _proved(
@@ -382,14 +382,20 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         return torch.cat(found).view(*kinks.shape, 2)
 
 
-def _places(batch: Batch, kinks: Sequence[Sequence[int]]) -> list[list[Place]]:
+def _places(batch: Batch, kinks: Int[Tensor, "D levels"]) -> list[list[Place]]:
     """Group, neuron and sign of some kinks of every domain; -1 stands for none."""
-    signs = batch.signs.tolist()
+    if not kinks.shape[1] or not batch.root.kinks:
+        return [[] for _ in range(len(batch))]
+    at = kinks.clamp(min=0)
+    table = torch.cat([batch.root.places[at], batch.signs.gather(1, at).long().unsqueeze(2)], dim=2).tolist()
     return [
-        [(*batch.root.place(kink), signs[row][kink]) for kink in some if kink >= 0] for row, some in enumerate(kinks)
+        [tuple(place) for place, kink in zip(row, some, strict=True) if kink >= 0]
+        for row, some in zip(table, kinks.tolist(), strict=True)
     ]
 
 
-def _fixed(batch: Batch) -> list[list[int]]:
-    """The kinks of every domain that have a sign."""
-    return [torch.nonzero(signs).flatten().tolist() for signs in batch.signs]
+def _fixed(batch: Batch) -> Int[Tensor, "D levels"]:
+    """The kinks of every domain that have a sign; -1 stands for none."""
+    fixed = batch.signs != 0
+    order = fixed.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, : int(fixed.sum(dim=1).max())]
+    return torch.where(fixed.gather(1, order), order, -1)
