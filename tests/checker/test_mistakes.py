@@ -33,7 +33,7 @@ def test_the_proofs_of_the_con_man_are_nearly_right() -> None:
         for number, clause in enumerate(problem.clauses):
             problem = problem.raised(number, [Fraction(-4)] * len(clause.rows))
         found.update(Problem(problem.model, problem.clauses).judge(body)[0] is None for body in given.bodies())
-    assert found[True] > 100
+    assert found[True] > 40
 
 
 FALSE, TIGHT, HIGH, ROUNDED, EXACT, TOGETHER, TEXT, NET = LAWS
