@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from verifier.bounding.core.base import Objective
@@ -23,6 +24,11 @@ class View:
     objective: Objective
     trace: Trace
     probe: Callable[[Int[Tensor, "D c"]], Float[Tensor, "D c 2"]]
+
+    @cached_property
+    def x_hat(self) -> list[Float[Tensor, "D _"]]:
+        """The pre-activations of all groups at the input that minimises the relaxation, by the network itself."""
+        return self.sweep.net.preactivations(self.trace.x0[:, 0])[:-1]
 
 
 ViewT = TypeVar("ViewT")

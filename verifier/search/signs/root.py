@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -18,7 +19,8 @@ from verifier.bounding.solvers.solver import Task
 from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.search.signs.implied import implied_signs
-from verifier.shapes import Float, Int, Int8, Tensor
+from verifier.search.signs.points import wide
+from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,8 @@ class Root:
 
     A clause lies on one of the boxes; `rows` has one entry per clause, `numbers` gives their numbers in the property,
     `known` lower bounds of their largest rows.  A domain is a clause and a sign for each kink: +1 passing, -1 blocking,
-    0 open; kinks are counted through all groups, and are those neurons that are ambiguous on some box.
+    0 open; kinks are counted through all groups, and are those neurons that are ambiguous on some box.  Of groups that
+    are no ReLUs all entries of x_hat count; they have bounds of their own in every domain, and never a sign.
     """
 
     net: Network
@@ -97,6 +100,29 @@ class Root:
     def kinks(self) -> int:
         return sum(self.sizes)
 
+    @property
+    def neurons(self) -> list[int]:
+        """Neurons of every group with variables of their own: a product has two entries of x_hat."""
+        return [size // group.function.arity for size, group in zip(self.sizes, self.net.groups, strict=True)]
+
+    @cached_property
+    def curved(self) -> Bool[Tensor, " A"] | None:
+        """Which kinks are entries of other groups than ReLUs, and so split at points; None: no such group exists."""
+        if self.net.piecewise_linear:
+            return None
+        kinds = [
+            torch.full_like(index, not group.function.is_relu, dtype=torch.bool)
+            for index, group in zip(self.indices, self.net.groups, strict=True)
+        ]
+        return torch.cat(kinds)
+
+    def splittable(
+        self, signs: Int8[Tensor, "D A"], low: Float[Tensor, "D A"], high: Float[Tensor, "D A"]
+    ) -> Bool[Tensor, "D A"]:
+        """Which kinks may be split in domains with these signs and bounds."""
+        ambiguous = (signs == 0) & (low < 0) & (high > 0)
+        return ambiguous if self.curved is None else torch.where(self.curved, wide(low, high), ambiguous)
+
     def place(self, kink: int) -> tuple[int, int]:
         """The group (from 1) and the neuron of a kink."""
         for k, size in enumerate(self.sizes):
@@ -118,7 +144,8 @@ class Batch(State):
     """Domains as a bounding method sees them.
 
     `bounds`, if given, are l_hat and u_hat of the kinks that were computed for these domains, side by side.
-    `masks` is the row of cuts that each domain has inherited, for methods that keep some.
+    `masks` is the row of cuts that each domain has inherited, for methods that keep some.  `halvings` counts the splits
+    at points; None: there were none.
     """
 
     root: Root
@@ -126,6 +153,13 @@ class Batch(State):
     signs: Int8[Tensor, "D A"]
     masks: Int[Tensor, " D"]
     bounds: Float[Tensor, "D B"] | None = None
+    halvings: Int[Tensor, " D"] | None = None
+
+    @property
+    def depth(self) -> Int[Tensor, " D"]:
+        """How often each domain was split; signs that its clause implies count as well."""
+        signs = (self.signs != 0).sum(dim=1)
+        return signs if self.halvings is None else signs + self.halvings
 
     def __len__(self) -> int:
         return len(self.clause)
@@ -179,13 +213,30 @@ class Batch(State):
 
         Decided by the signs and the float64 bounds: in float32 a tiny ambiguous neuron can look stable.
         """
+        return self.root.splittable(self.signs, *self.cut())
+
+    def kept(self) -> Float[Tensor, "D B"]:
+        """What children inherit of the bounds: in float32, rounded outward; nothing where they are the root's."""
+        if self.root.curved is None:
+            return self.signs.new_zeros(len(self), 0, dtype=torch.float32) if self.bounds is None else self.bounds
         low, high = self.cut()
-        return (self.signs == 0) & (low < 0) & (high > 0)
+        return torch.cat([outward(low, -1), outward(high, 1)], dim=1)
+
+
+def outward(values: Float[Tensor, "D A"], direction: int) -> Float[Tensor, "D A"]:
+    """The next float32 in that direction, unless the value is one itself: bounds stay valid."""
+    single = values.float()
+    wrong = single.double() < values if direction > 0 else single.double() > values
+    towards = torch.full_like(single, direction * torch.inf)
+    return torch.where(wrong, torch.nextafter(single, towards), single)
 
 
 @dataclass(frozen=True, eq=False)
 class Children(State):
-    """Children of several parents, one below the other."""
+    """Children of several parents, one below the other.
+
+    Where a neuron is no ReLU, its sign is the side of a point that a child keeps.
+    """
 
     parent: Int[Tensor, " C"]
     signs: Int8[Tensor, "C A"]

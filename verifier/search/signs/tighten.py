@@ -9,7 +9,7 @@ import torch
 
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.hidden import GroupBounds, RootBounds
-from verifier.search.signs.root import Batch
+from verifier.search.signs.root import Batch, outward
 from verifier.shapes import Float, Int, Tensor
 
 
@@ -40,7 +40,7 @@ class AfterSplit(Tightening):
     every: int = 1
 
     def tightened(self, batch: Batch, kinks: Int[Tensor, "D levels"], until: Until) -> Batch:
-        depth, levels = (batch.signs != 0).sum(dim=1), (kinks >= 0).sum(dim=1)
+        depth, levels = batch.depth, (kinks >= 0).sum(dim=1)
         due = torch.nonzero(depth // self.every > (depth - levels) // self.every).flatten()
         low, high = batch.cut()
         if len(due):
@@ -48,7 +48,7 @@ class AfterSplit(Tightening):
             first = _first_group(some, kinks[due])
             lows, highs = self._bounds(some, first, until)
             low, high = low.index_copy(0, due, lows), high.index_copy(0, due, highs)
-        return replace(batch, bounds=torch.cat([_rounded(low, -1), _rounded(high, 1)], dim=1))
+        return replace(batch, bounds=torch.cat([outward(low, -1), outward(high, 1)], dim=1))
 
     def _bounds(self, batch: Batch, first: int, until: Until) -> tuple[Float[Tensor, "D A"], Float[Tensor, "D A"]]:
         """Bounds of all kinks, those of the groups after `first` computed anew."""
@@ -76,11 +76,3 @@ def _first_group(batch: Batch, kinks: Int[Tensor, "D levels"]) -> int:
     """The first group in which some domain was just split."""
     first = int(torch.where(kinks >= 0, kinks, batch.root.kinks).min())
     return batch.root.place(first)[0]
-
-
-def _rounded(values: Float[Tensor, "D A"], direction: int) -> Float[Tensor, "D A"]:
-    """The next float32 in that direction, unless the value is one itself: bounds stay valid."""
-    single = values.float()
-    wrong = single.double() < values if direction > 0 else single.double() > values
-    towards = torch.full_like(single, direction * torch.inf)
-    return torch.where(wrong, torch.nextafter(single, towards), single)
