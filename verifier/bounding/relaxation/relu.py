@@ -83,6 +83,11 @@ class Kinks(State):
         return self.count
 
     @property
+    def pace(self) -> float:
+        """How large the steps of its variables are, compared with others."""
+        return 1.0
+
+    @property
     def least_split(self) -> float:
         """Multipliers of signs are not negative."""
         return 0.0

@@ -87,6 +87,11 @@ class Smooth(State):
         return self.l_hat.shape[-1]
 
     @property
+    @abstractmethod
+    def pace(self) -> float:
+        """How large the steps of its variables are, compared with those of ReLUs."""
+
+    @property
     def least_split(self) -> float:
         """Multipliers of bounds have any sign: positive ones price the lower bound, negative ones the upper bound."""
         return -torch.inf
@@ -226,6 +231,7 @@ class Curves(Smooth):
     above: Fan
 
     arity = 1
+    pace = 0.25
 
     @classmethod
     def of(cls, region: Region, k: int) -> Curves:
@@ -252,6 +258,7 @@ class Products(Smooth):
     """A product at each neuron; the variable mixes McCormick's two faces on either side."""
 
     arity = 2
+    pace = 1.0
 
     @classmethod
     def of(cls, region: Region, k: int) -> Products:

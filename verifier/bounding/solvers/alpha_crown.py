@@ -65,6 +65,12 @@ class SlopeDual(FaceDual):
         like = self.sweep.region.lower
         return torch.cat([like.new_full((n.entries,), x) for n, x in zip(self.sweep.neurons, least, strict=True)])
 
+    @cached_property
+    def units(self) -> tuple[Float[Tensor, "D 1 1"], ...] | None:
+        """In which the multipliers of splits are counted, group by group; None: as they are."""
+        units = self.sweep.region.units
+        return None if units is None else tuple(unit[:, None, None] for unit in units.unbind(dim=1))
+
     @property
     def variables(self) -> int:
         return self.kinks + (self.entries if self.has_splits else 0)
@@ -85,6 +91,8 @@ class SlopeDual(FaceDual):
         if not self.has_splits:
             return tuple(Choice(a) for a in slopes)
         splits = point[..., self.kinks :].split([neurons.entries for neurons in self.sweep.neurons], dim=-1)
+        if self.units is not None:
+            splits = tuple(unit * split for unit, split in zip(self.units, splits, strict=True))
         return tuple(Choice(a, s) for a, s in zip(slopes, splits, strict=True))
 
     def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
@@ -96,9 +104,11 @@ class SlopeDual(FaceDual):
             else:
                 found.append(neurons.gains(x_hat, Taken(at.choices[k], lam, at.trace.lines[k])))
         if self.has_splits:
-            for neurons, x_hat, choice in zip(self.sweep.neurons, route.x_hat, at.choices, strict=True):
-                assert choice.split is not None
-                found.append(neurons.split_gains(x_hat, choice.split))
+            for k, (neurons, x_hat) in enumerate(zip(self.sweep.neurons, route.x_hat, strict=True)):
+                split = at.choices[k].split
+                assert split is not None
+                gain = neurons.split_gains(x_hat, split)
+                found.append(gain if self.units is None else self.units[k] * gain)
         return torch.cat(found, dim=-1)
 
     def project(self, point: Float[Tensor, "D S V"]) -> None:
@@ -109,9 +119,12 @@ class SlopeDual(FaceDual):
             point[..., self.kinks :].clamp_(min=self.least_splits)
 
     def step_scale(self) -> Float[Tensor, " V"] | float:
-        if not self.has_splits:
+        paces = [neurons.pace for neurons in self.sweep.neurons]
+        if not self.has_splits and all(pace == 1.0 for pace in paces):
             return 1.0
         scale = self.sweep.region.lower.new_ones(self.variables)
+        for pace, part in zip(paces, scale[: self.kinks].split([n.count for n in self.sweep.neurons]), strict=True):
+            part.fill_(pace)
         scale[self.kinks :] = self.split_scale
         return scale
 

@@ -20,7 +20,7 @@ NARROWEST = 2.0**-18
 RANGE = 2.0**-100, 2.0**100
 """Widths of intervals that may be split."""
 
-MIDDLE = 0.3
+MIDDLE = 0.7
 """How much a point is drawn from where the relaxation has its minimiser to the middle of the interval."""
 
 BORDER = 0.15

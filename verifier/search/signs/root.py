@@ -15,6 +15,7 @@ from verifier.bounding.core.state import State, cat
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.relaxation.neurons import neurons_of
 from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.solver import Task
 from verifier.network.network import Network
 from verifier.property.problem import Problem
@@ -43,6 +44,7 @@ class Root:
     slacks: tuple[Float[Tensor, "N _"], ...]
     known: Float[Tensor, " C"]
     implied: Int8[Tensor, "C A"]  # signs that hold wherever the clause does
+    units: Float[Tensor, "C K"] | None = None  # of the multipliers of splits; None: 1
 
     @classmethod
     def of(cls, problem: Problem, regions: Sequence[Region], clauses: Sequence[Sequence[int]]) -> Root:
@@ -56,7 +58,7 @@ class Root:
         numbers = [number for some in clauses for number in some]
         box = [i for i, some in enumerate(clauses) for _ in some]
         like = region.lower
-        return cls(
+        root = cls(
             net,
             net.to(dtype=torch.float32),
             region,
@@ -68,6 +70,7 @@ class Root:
             like.new_full((len(numbers),), -torch.inf),
             implied_signs(problem, numbers, kinks),
         )
+        return root if root.curved is None else replace(root, units=_units(Batch.whole(root)))
 
     def knowing(self, lower: Float[Tensor, " clauses"]) -> Root:
         """The same with bounds of all clauses of the property."""
@@ -191,7 +194,8 @@ class Batch(State):
             lows.append(region.l_hat[k].index_copy(1, index, low))
             highs.append(region.u_hat[k].index_copy(1, index, high))
             splits.append(torch.zeros_like(region.l_hat[k], dtype=torch.int8).index_copy_(1, index, sign))
-        return replace(region, l_hat=tuple(lows), u_hat=tuple(highs), splits=tuple(splits))
+        units = None if self.root.units is None else self.root.units[self.clause].to(dtype)
+        return replace(region, l_hat=tuple(lows), u_hat=tuple(highs), splits=tuple(splits), units=units)
 
     def sweep(self, dtype: torch.dtype = torch.float32) -> Sweep:
         """Sweeps from the output over the domains; in float64 with the price of rounding."""
@@ -221,6 +225,19 @@ class Batch(State):
             return self.signs.new_zeros(len(self), 0, dtype=torch.float32) if self.bounds is None else self.bounds
         low, high = self.cut()
         return torch.cat([outward(low, -1), outward(high, 1)], dim=1)
+
+
+def _units(whole: Batch) -> Float[Tensor, "C K"]:
+    """The mean size of the coefficients of x_hat in each group, in CROWN's sweep over the whole boxes."""
+    task = whole.task()
+    trace = task.sweep.backward(task.objective, Linear().choices(task.sweep))
+    found = []
+    for lam, lines in zip(trace.coefficients, trace.lines, strict=True):
+        size = torch.zeros_like(trace.lower[:, 0]) if lam is None else lam[:, 0].abs().mean(dim=1)
+        if lam is not None and lines is not None:
+            size = torch.stack([(lam * slope)[:, 0].abs().mean(dim=1) for slope in lines.slopes]).mean(dim=0)
+        found.append(torch.where((size > 0) & (size < torch.inf), size, 1.0))
+    return torch.stack(found, dim=1).double()
 
 
 def outward(values: Float[Tensor, "D A"], direction: int) -> Float[Tensor, "D A"]:
