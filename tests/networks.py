@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch import nn
 
+from verifier.functions import PRODUCT, RELU, Function
+from verifier.functions.sigmoids import Sigmoid, Tanh
 from verifier.network.network import Affine, Network
 from verifier.operators import Conv, Dense, LinearMap, Select
 
@@ -73,6 +78,21 @@ def unread(seed: int) -> Network:
         affine("out", {1: matrix(2, 5, generator), 0: matrix(2, 3, generator)}, generator),
     ]
     return Network((3,), tuple(layers[:-1]), layers[-1])
+
+
+ANYTHING: tuple[Function, ...] = (RELU, Sigmoid(), Tanh(), PRODUCT)
+"""Functions that groups may have, whatever their bounds are."""
+
+
+def mixed(seed: int, widths: tuple[int, ...] = (2, 4, 4, 4, 2), kinds: Sequence[Function] = ANYTHING) -> Network:
+    """Groups of random functions; each reads the group before it and the one before that."""
+    generator = torch.Generator().manual_seed(seed)
+    groups, last = [], len(widths) - 2
+    for k in range(last + 1):
+        function = kinds[int(torch.randint(len(kinds), (), generator=generator))] if k < last else RELU
+        terms = {j: matrix(function.arity * widths[k + 1], widths[j], generator) for j in {k, max(0, k - 1)}}
+        groups.append(replace(affine(f"mixed{k}", dict(terms), generator), function=function))
+    return Network((widths[0],), tuple(groups[:-1]), groups[-1])
 
 
 FAMILIES = {"dense": dense, "conv": conv, "residual": residual, "unread": unread}

@@ -17,13 +17,16 @@ from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.config import Config
+from verifier.errors import UnsupportedOperator
 from verifier.falsify.base import Falsifier, FirstOf
+from verifier.falsify.blind import Blind
 from verifier.falsify.pgd import thorough
 from verifier.falsify.target import Target
 from verifier.loading import Given, Original
 from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
-from verifier.network.merge import merged
+from verifier.network.merge import Merging, merging
+from verifier.network.models.module import ModuleModel
 from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
 from verifier.proofs.recording import Recording
@@ -37,6 +40,9 @@ from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.trace import tracing
 
 log = logging.getLogger(__name__)
+
+UNREAD = 3.0
+"""How many times longer than a quick attack points are tried on a network that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +76,11 @@ def decide(request: Request, status: Status) -> Result:
     recording = request.recording()
     with WithinMemory(), request.machine.taken() as device:
         status.computes_on(device, request.machine.cores)
-        with status.phase("load"), torch_threads(1):
-            problem, model = load_problem(request, status, merged if recording is None else lambda net: net)
+        try:
+            with status.phase("load"), torch_threads(1):
+                problem, model = load_problem(request, status, merging)
+        except UnsupportedOperator as error:
+            return attack_unread(request, status, error)
         if recording is not None:
             recording.begin(problem)
         if problem.property.clauses:
@@ -100,8 +109,11 @@ def attack(request: Request, status: Status) -> Result:
     """Looks for a counterexample only: `sat`, or `unknown`."""
     with WithinMemory(), request.machine.taken() as device:
         status.computes_on(device, request.machine.cores)
-        with status.phase("load"), torch_threads(1):
-            problem, model = load_problem(request, status)
+        try:
+            with status.phase("load"), torch_threads(1):
+                problem, model = load_problem(request, status)
+        except UnsupportedOperator as error:
+            return attack_unread(request, status, error)
         witness = None
         if problem.rows:
             witness = Pipeline.of(request, status, problem, model, device).attack()
@@ -111,6 +123,29 @@ def attack(request: Request, status: Status) -> Result:
             return status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, "the time limit was reached")
         return status.conclude(Verdict.UNKNOWN, Reason.LIMIT, "the attack found no counterexample")
     return status.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
+
+
+def attack_unread(request: Request, status: Status, error: UnsupportedOperator) -> Result:
+    """What can be said of a file with an operator that cannot be bounded: onnxruntime runs it, so points can be tried.
+
+    `sat`, or `unknown` with the operator's name.  Raises the error if there is no such file, or if no attack is wanted.
+    """
+    loaded = request.given.load()
+    if isinstance(loaded.model, ModuleModel) or not request.config.falsify.enabled:
+        raise error
+    if (loaded.property.n_x, loaded.property.n_y) != (loaded.model.n_in, loaded.model.n_out):
+        raise error
+    log.warning("%s", error)
+    witness = None
+    if loaded.property.clauses:
+        with status.phase("attack"):
+            until = status.clock.within(UNREAD * request.config.falsify.seconds)
+            witness = Blind(request.seed).attack(loaded.model, loaded.property, until)
+    if witness is not None:
+        return status.conclude(Verdict.SAT, counterexample=witness)
+    if status.clock.expired():
+        return status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, f"the time limit was reached; {error}")
+    return status.conclude(Verdict.UNKNOWN, Reason.UNSUPPORTED, f"no counterexample was found, and {error}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +265,8 @@ class Pipeline:
         """Bounds of all clauses at the root; what is not begun when they are `needless` is left out."""
         options = self.request.config.bounding
         self.status.tier = "linear"
-        bounder = ClauseBounder(options.hidden(), options.batch)
+        hidden = options.hidden() if self.recording is None else self.recording.hidden
+        bounder = ClauseBounder(hidden, options.batch)
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
             found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
@@ -291,20 +327,19 @@ class Pipeline:
 
 
 def load_problem(
-    request: Request, status: Status, rewrite: Callable[[Network], Network] = lambda net: net
+    request: Request, status: Status, merge: Callable[[Network], Merging] = Merging
 ) -> tuple[Problem, Original]:
-    """The instance, checked: counts fit, and the lowered and rewritten network computes what the original one does."""
+    """The instance, checked: counts fit, and the lowered and merged network computes what the original one does."""
     loaded = request.given.load()
     model, prop = loaded.model, loaded.property
     status.network_sha256, status.property_sha256 = model.sha256, loaded.property_sha256
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    given = faithful_network(model, boxes)
-    network = rewrite(given)
-    problem = replace(canonicalise(network, prop), merged=given.relus - network.relus)
+    found = merge(faithful_network(model, boxes))
+    problem = replace(canonicalise(found.network, prop), merged=found.layers)
     if len(prop.boxes):
-        check_against(model, network, boxes, request.seed)
+        check_against(model, found.network, boxes, request.seed)
     return problem, model
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from verifier.checker.expression import constant, variable
-from verifier.checker.maps import Array, Dense
+from verifier.checker.maps import Dense
 from verifier.checker.network import Network, pruned
+from verifier.checker.rationals import Array
 
 KINDS = ("<u1", "<u2", "<f4", "<f8")
 
@@ -112,14 +113,44 @@ def weights(numbers: Sequence[float]) -> bytes:
     return ALL + b"".join(struct.pack("<d", number) for number in numbers)
 
 
+CONSTANT = 0
+
+
+def repeats(neuron: int) -> int:
+    return 1 + 2 * neuron
+
+
+def mirrors(neuron: int) -> int:
+    return 2 + 2 * neuron
+
+
+def merged_group(others: Mapping[int, int], kept: Sequence[int], multiplied: bool = True) -> bytes:
+    """Of a group: who does not stand for itself, each with its code, and who is left."""
+    found = varint(int(multiplied)) + members(sorted(others))
+    return found + b"".join(varint(others[i]) for i in sorted(others)) + members(kept)
+
+
+def merged_output(multiplied: bool = True) -> bytes:
+    return varint(int(multiplied))
+
+
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def write_proof(path: Path, network: Path, prop: Path, body: bytes, changes: dict[str, Any] | None = None) -> Path:
+def write_proof(
+    path: Path,
+    network: Path,
+    prop: Path,
+    body: bytes,
+    changes: dict[str, Any] | None = None,
+    merged: bytes | None = None,
+) -> Path:
     header = {"format": "strata-proof", "version": 1, "network": digest(network), "property": digest(prop)}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", json.dumps({**header, **(changes or {})}))
+        if merged is not None:
+            archive.writestr("merged.bin", merged)
         archive.writestr("proof.bin", body)
     return path
 

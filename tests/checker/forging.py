@@ -7,9 +7,12 @@ rationals, is unsafe.  Whatever a proof says then, it must be rejected.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from checker.building import (
@@ -29,29 +32,43 @@ from checker.building import (
     weights,
     witness,
 )
+from checker.kits import KIT, Kit
 
-from verifier.checker.maps import Array, rational
-from verifier.checker.network import Network
-from verifier.checker.scope import Scope
-from verifier.checker.stream import Stream
-from verifier.checker.tree import Walk
-from verifier.checker.vnnlib import Clause
+from verifier.checker.tree import Place, Walk
+from verifier.checker.vnnlib import Clause, Terms
 
 Rng = np.random.Generator
 HEAD = 0
-SPLIT, CUT, DEFAULT, IMPROVE, SHRINK, EMPTY, CLOSE, PART = range(1, 9)
+SPLIT, CUT, DEFAULT, IMPROVE, SHRINK, EMPTY, CLOSE, PART, KEEP, RECALL, IMPLY = range(1, 12)
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A network and clauses; and the rules by which proofs about them are judged."""
+    """A network as a file has it, what was merged in it, and clauses; and the kit by which proofs are judged."""
 
-    net: Network
+    model: bytes
     clauses: list[Clause]
-    rules: type[Walk] = Walk
+    kit: Kit = KIT
+    merged: bytes | None = None
 
-    def walk(self, body: bytes) -> Walk:
-        return self.rules(self.net, self.clauses, Stream(io.BytesIO(body)))
+    @cached_property
+    def net(self) -> Any:
+        """As the checker reads it, without mistakes."""
+        return self._network(KIT)
+
+    @cached_property
+    def read(self) -> tuple[Any, Any]:
+        """Network and clauses, as the kit reads the files."""
+        return self._network(self.kit), self.kit.vnnlib.read_property(written(self.clauses))
+
+    def _network(self, kit: Kit) -> Any:
+        net, _ = kit.graph.read_network(self.model)
+        if self.merged is None:
+            return net
+        return kit.merge.merged(net, kit.stream.Stream(io.BytesIO(self.merged)))
+
+    def walk(self, body: bytes) -> Any:
+        return self.kit.walk(*self.read, body)
 
     def judge(self, body: bytes) -> tuple[str | None, int]:
         """Why a proof is rejected, None if it is not; and how many nodes were passed.  As `check` does."""
@@ -63,50 +80,78 @@ class Problem:
         return None, walk.nodes
 
     def raised(self, number: int, amounts: Sequence[Fraction]) -> Problem:
-        """With the bounds of one clause's rows raised: more is unsafe."""
+        """With the bounds of one clause's rows raised, a bit further up to a short number: more is unsafe."""
         clause = self.clauses[number]
+        short = [Fraction(math.ceil(amount * 2**40), 2**40) for amount in amounts]
         rows = [
             {**row, ("", 0): row.get(("", 0), Fraction(0)) - amount}
-            for row, amount in zip(clause.rows, amounts, strict=True)
+            for row, amount in zip(clause.rows, short, strict=True)
         ]
         found = list(self.clauses)
         found[number] = replace(clause, rows=tuple(rows))
         return replace(self, clauses=found)
 
 
+def decimal(value: Fraction) -> str:
+    """To the last digit."""
+    digits = 0
+    while (value * 10**digits).denominator > 1:
+        digits += 1
+    text = f"{abs(int(value * 10**digits)):0{digits + 1}}"
+    return (
+        ("-" if value < 0 else "") + text[: len(text) - digits] + ("." + text[len(text) - digits :] if digits else "")
+    )
+
+
+def written(clauses: Sequence[Clause]) -> str:
+    """A VNN-LIB file; every second row is written the other way round."""
+    names = [f"X_{i}" for i in range(len(clauses[0].low))] + [f"Y_{j}" for j in range(clauses[0].n_y)]
+    ways = []
+    for clause in clauses:
+        box = [f"(>= X_{i} {decimal(Fraction(float(low)))})" for i, low in enumerate(clause.low)]
+        box += [f"(<= X_{i} {decimal(Fraction(float(high)))})" for i, high in enumerate(clause.high)]
+        ways.append("(and " + " ".join(box + [_row(row, i % 2) for i, row in enumerate(clause.rows)]) + ")")
+    declared = "".join(f"(declare-const {name} Real)\n" for name in names)
+    return declared + f"(assert (or {' '.join(ways)}))" if len(ways) > 1 else declared + f"(assert {ways[0]})"
+
+
+def _row(row: Terms, turned: int) -> str:
+    bound = decimal(-row.get(("", 0), Fraction(0)))
+    terms = [f"(* {decimal(a)} {kind}_{j})" for (kind, j), a in row.items() if kind]
+    if not turned:
+        return f"(<= (+ {' '.join(terms)}) {bound})"
+    return f"(>= (- {bound} {' '.join(terms)}) 0)"
+
+
 # -- problems that are false ---------------------------------------------------------------------------------------
 
 
-def rows_at(net: Network, clause: Clause, x: Array) -> Array:
-    """A y + B x - c at a point, in its own arithmetic: floats or rationals."""
-    exact = x.dtype == object
+def rows_at(net: Any, clause: Clause, x: Any) -> Any:
+    """A y + B x - c at points [m, n0], in their own arithmetic: floats or rationals."""
     values = {0: x}
-    for k, layer in enumerate((net.exact if exact else net).layers, start=1):
-        values[k] = layer.forward(values) + layer.bias
+    for k, layer in enumerate(net.layers, start=1):
+        values[k] = layer.moved(layer.forward(values))
         if k <= net.groups:
             values[k] = np.maximum(values[k], 0)
-    a, b, c = clause.exact if exact else clause.floats
-    found: Array = a @ values[len(net.layers)] + b @ x - c
-    return found
+    exact = isinstance(x, KIT.rationals.Rationals)
+    a, b, c = (KIT.rationals.Rationals.of(part.T) if exact else part.astype(np.float64).T for part in clause.exact)
+    return values[len(net.layers)] @ a + x @ b - c
 
 
 def made_false(problem: Problem, number: int, rng: Rng) -> Problem:
     """The clause holds at the point that comes nearest to it, and nearly nowhere else."""
     clause = problem.clauses[number]
     low, high = clause.low, clause.high
-    best = low + rng.random(len(low)) * (high - low)
-    height = rows_at(problem.net, clause, best).max()
-    for step in range(60):
-        other = (
-            low + rng.random(len(low)) * (high - low)
-            if step < 20
-            else best + rng.normal(size=len(low)) * (high - low) / step
-        )
-        other = np.clip(np.where(rng.random(len(low)) < 0.2, rng.choice([low, high]), other), low, high)
-        if (found := rows_at(problem.net, clause, other).max()) < height:
-            best, height = other, found
-    reached = rows_at(problem.net, clause, rational(best))
-    return problem.raised(number, [max(value, Fraction(0)) for value in reached])
+    best, height = low, np.inf
+    for step in range(6):
+        spread = 1.0 if step < 2 else 0.5**step
+        others = np.clip(best + rng.uniform(-1, 1, size=(64, len(low))) * (high - low) * spread, low, high)
+        others = np.where(rng.random(others.shape) < 0.2, rng.choice([low, high], size=64), others)
+        reached = rows_at(problem.net, clause, others).max(axis=1)
+        if reached.min() < height:
+            best, height = others[reached.argmin()], reached.min()
+    exact = rows_at(problem.net, clause, KIT.rationals.Rationals.of(best[None])).fractions[0]
+    return problem.raised(number, [max(value, Fraction(0)) for value in exact])
 
 
 # -- proofs in pieces ------------------------------------------------------------------------------------------------
@@ -128,18 +173,19 @@ class _Cutter(Walk):
     pieces: list[Piece] = field(default_factory=list)
     data: bytes = b""
 
-    def _node(self, scope: Scope) -> None:
-        told = sum(len(piece.data) for piece in self.pieces)
-        start, waiting = self.stream.read, len(self.waiting)
+    def _next(self) -> Place:
+        told, start = sum(len(piece.data) for piece in self.pieces), self.stream.read
         if start > told:
             self.pieces.append(Piece(HEAD, 1, self.data[told:start]))
-        super()._node(scope)
-        self.pieces.append(Piece(self.data[start], len(self.waiting) - waiting, self.data[start : self.stream.read]))
+        place = super()._next()
+        self.pieces.append(Piece(self.data[start], len(place.below), self.data[start : self.stream.read]))
+        return place
 
 
 def in_pieces(problem: Problem, body: bytes) -> list[Piece]:
     """Requires a proof that is accepted."""
-    cutter = _Cutter(problem.net, problem.clauses, Stream(io.BytesIO(body)), data=body)
+    plain = KIT.walk(problem.net, problem.clauses, body)
+    cutter = _Cutter(plain.setting, plain.stream, data=body)
     cutter.run()
     assert b"".join(piece.data for piece in cutter.pieces) == body
     return cutter.pieces

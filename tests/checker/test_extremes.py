@@ -17,11 +17,12 @@ from onnx import TensorProto, helper, numpy_helper
 from verifier.checker.check import ACCEPTED, Judgement, check
 from verifier.checker.graph import read_network
 from verifier.checker.inequality import Target, plane
-from verifier.checker.maps import Array, Scale
+from verifier.checker.maps import Scale
+from verifier.checker.rationals import Array
 from verifier.checker.scope import LARGEST, Scope, interval
 from verifier.checker.stream import Unreadable
 from verifier.checker.vnnlib import read_property
-from verifier.checker.witness import Scattered, Section, Witness
+from verifier.checker.witness import Scattered, Section, Witness, Witnesses
 
 ROOT = members([0]) + default() + close(0)
 
@@ -102,7 +103,7 @@ def test_a_quotient_is_not_off_by_what_a_product_loses() -> None:
 
 def scope_of(weight: float, high: float) -> tuple[Any, Scope]:
     net = network_of(1, [[(0, [[weight]]), [0.0]], [(1, [[1.0]]), [0.0]]])
-    scope = Scope.start(net, np.array([high / 2]), np.array([high]), frozenset({0})).sized(net, 1)
+    scope = Scope.start(net, np.array([high / 2]), np.array([high])).sized(net, 1)
     return net, scope.bounded(1, *interval(net, scope, 1)).sized(net, 2)
 
 
@@ -110,7 +111,8 @@ def least(net: Any, scope: Scope, witness: Witness) -> float:
     one, none, zero = np.ones((1, 1)), np.zeros((1, 1)), np.zeros(1)
     target = Target(2, one, one, none, none, zero, zero, 1)
     with np.errstate(all="ignore"):
-        return float(plane(net, scope, target, witness.chooser(net, scope)).minimum(scope.low, scope.high)[0])
+        found, _ = plane(net, scope, target, Witnesses([1], [witness]).chooser(net, scope))
+        return float(found.least(scope.low, scope.high)[0])
 
 
 def test_nothing_is_proved_beyond_the_range_where_underflow_is_priced() -> None:
@@ -178,7 +180,7 @@ def test_integers_are_divided_as_integers() -> None:
     nodes += [helper.make_node("Mul", ["X", "w"], ["Y"])]
     positive = Model(nodes, {"a": np.array([7]), "b": np.array([2])}, (1,))
     net, _ = read_network(positive.data())
-    assert net.layers[-1].forward({0: np.ones(1)}) == 3.0
+    assert net.layers[-1].forward({0: np.ones((1, 1))}) == 3.0
     with pytest.raises(Unreadable):
         read_network(replace(positive, constants={"a": np.array([-3]), "b": np.array([2])}).data())
 

@@ -16,12 +16,12 @@ import pytest
 from checker.building import network_of
 
 import verifier.checker.inequality as kernel
-from verifier.checker.exact import exact_plane, exact_target, recorded
-from verifier.checker.inequality import Choice, Target
-from verifier.checker.maps import Array
+from verifier.checker.inequality import Target
 from verifier.checker.network import Network
+from verifier.checker.proving import Claim, Setting, proved
+from verifier.checker.rationals import Array
 from verifier.checker.scope import Scope, interval
-from verifier.checker.witness import BALANCED, RowMask, Scattered, Section, Share, SharedMask, Witness
+from verifier.checker.witness import BALANCED, RowMask, Scattered, Section, Share, SharedMask, Witness, Witnesses
 
 GRID = 61
 
@@ -70,16 +70,16 @@ def cases(seed: int) -> Case:
     layers += [[(2, rng.normal(size=(1, width))), (1, rng.normal(size=(1, width))), rng.normal(size=1)]]
     net = network_of(n, layers)
     low = rng.normal(size=n) * 0.3 - 0.5
-    scope = bounded(net, Scope.start(net, low, low + 1.0, frozenset({0})))
+    scope = bounded(net, Scope.start(net, low, low + 1.0))
     direct = rng.normal(size=(1, n)) * 0.2
     e = rng.normal(size=1)
     one = np.ones((1, 1))
     target = Target(net.groups + 1, one, one, direct, np.abs(direct), e, np.abs(e), 1)
-    axes = [np.linspace(a, b, GRID) for a, b in zip(scope.low, scope.high, strict=True)]
+    axes = [np.linspace(a, b, GRID) for a, b in zip(scope.low[0], scope.high[0], strict=True)]
     points = np.stack([part.ravel() for part in np.meshgrid(*axes)], axis=1)
     inside = np.ones(len(points), np.bool_)
     if seed % 2:  # a sign as in a domain of the search
-        scope = scope.at_least_zero(1, 0)
+        scope = scope.passing(1, np.arange(width) == 0)
         inside = forward(net, points)[0][:, 0] >= 0
     values = forward(net, points)[-1][:, 0] + points @ direct[0] + e
     return Case(net, scope, target, float(values[inside].min()) if inside.any() else np.inf)
@@ -91,7 +91,7 @@ def random_witness(rng: np.random.Generator, net: Network, size: float) -> Witne
         n, inputs = net.size(k), sum(net.inputs(k))
         shares = []
         for form in range(3):
-            mask = SharedMask(rng.random(inputs) < 0.5, rng.random(inputs) < 0.5)
+            mask = SharedMask(rng.random((1, inputs)) < 0.5, rng.random((1, inputs)) < 0.5)
             if form == BALANCED:
                 mask = replace(mask, negative=~mask.positive)
             single = RowMask(np.arange(n), rng.random((n, inputs)) < 0.5)
@@ -124,8 +124,9 @@ def nudged(rng: np.random.Generator, witness: Witness) -> Witness:
 
 def value(module: ModuleType, case: Case, witness: Witness) -> float:
     with np.errstate(all="ignore"):
-        found = module.plane(case.net, case.scope, case.target, witness.chooser(case.net, case.scope))
-    return float(found.minimum(case.scope.low, case.scope.high)[0])
+        choose = Witnesses([1], [witness]).chooser(case.net, case.scope)
+        found, _ = module.plane(case.net, case.scope, case.target, choose)
+    return float(found.least(case.scope.low, case.scope.high)[0])
 
 
 def climbed(module: ModuleType, seed: int, steps: int) -> float:
@@ -149,13 +150,16 @@ MUTANTS = {
     "the larger case": ("np.minimum(passes, blocks), either", "np.maximum(passes, blocks), either"),
     "a forgotten blocking case": ("np.minimum(passes, blocks), either", "passes, either"),
     "a forgotten passing case": ("np.minimum(passes, blocks), either", "blocks, either"),
-    "passing from below zero": ("np.minimum(rest * from_zero, rest * high)", "np.maximum(rest * low, rest * high)"),
-    "one end of blocking": ("np.minimum(-mu * low, -mu * to_zero)", "-mu * to_zero"),
+    "passing from below zero": (
+        "np.minimum(rest * np.maximum(low, 0), rest * high)",
+        "np.maximum(rest * low, rest * high)",
+    ),
+    "one end of blocking": ("np.maximum(mu * low, mu * np.minimum(high, 0))", "mu * np.minimum(high, 0)"),
     "kappa twice at the neuron": ("rest = rest - kappa", "rest = rest - 2 * kappa"),
     "no price of a cut that passes": ("passed = passed + kappa * cut.gap", "passed = passed + 0 * kappa"),
     "no price of a cut that blocks": ("blocked = blocked - kappa * cut.off", "blocked = blocked + kappa * cut.off"),
-    "no bias": ("offset = offset + mu @ layer.bias", "offset = offset + np.abs(mu @ layer.bias)"),
-    "cuts do not move to their inputs": ("parts += cut.transpose(kappa)", "pass"),
+    "no bias": ("(mu * layer.bias_of(mu)).sum(axis=1)", "np.abs(mu * layer.bias_of(mu)).sum(axis=1)"),
+    "cuts do not move to their inputs": ("for kappa, cut in cuts for part in cut.transpose(kappa)", "for part in ()"),
     "the wrong end of the box": (
         "np.minimum(self.slope * lower, self.slope * upper)",
         "np.maximum(self.slope * lower, self.slope * upper)",
@@ -192,34 +196,35 @@ def test_the_adversary_finds_every_mistake_of_the_kernel(mutated: dict[str, Modu
 def test_a_positive_kappa_is_refused() -> None:
     case = cases(0)
     n = case.net.size(2)
-    mask = SharedMask(np.ones(sum(case.net.inputs(2)), np.bool_), np.zeros(sum(case.net.inputs(2)), np.bool_))
-    for amount in (-0.5, np.nan):
-        share = Share(mask, Scattered(np.arange(n), np.full((1, n), amount)), False)
-        with pytest.raises(kernel.Rejected, match="kappa"):
-            value(kernel, case, Witness({2: Section(shares=(share,))}))
+    mask = SharedMask(np.ones((1, sum(case.net.inputs(2))), np.bool_), np.zeros((1, sum(case.net.inputs(2))), np.bool_))
+
+    def cut(amount: float) -> Witness:
+        return Witness({2: Section(shares=(Share(mask, Scattered(np.arange(n), np.full((1, n), amount)), False),))})
+
+    with pytest.raises(kernel.Rejected, match="kappa"):
+        value(kernel, case, cut(-0.5))
+    assert value(kernel, case, cut(np.nan)) == -np.inf
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rationals_are_never_below_floats(seed: int) -> None:
     rng, case = np.random.default_rng(seed), cases(seed)
     for size in (0.0, 1.0, 1e6):
-        record: dict[int, Choice] = {}
-        choose = recorded(random_witness(rng, case.net, size).chooser(case.net, case.scope), record)
-        rounded = kernel.plane(case.net, case.scope, case.target, choose)
-        exact = exact_plane(case.net, case.scope, exact_target(case.target), record)
-        (slope,) = exact.slope
-        ends = [(Fraction(a), Fraction(b)) for a, b in zip(case.scope.low, case.scope.high, strict=True)]
-        least = exact.offset[0] + sum(min(s * a, s * b) for s, (a, b) in zip(slope, ends, strict=True))
-        assert isinstance(least, Fraction)
-        found = float(rounded.minimum(case.scope.low, case.scope.high)[0])
-        assert Fraction(found) <= least
-        assert float(least) - found <= 1e-9 * (1 + size)
+        claim = Claim(0, case.target, random_witness(rng, case.net, size))
+        ((_, found),) = proved(Setting(case.net, [], exact=True), case.scope, [claim])
+        assert found.sharp is not None
+        (slope,), (offset,) = found.sharp.slope.fractions, found.sharp.offset.fractions
+        ends = [(Fraction(a), Fraction(b)) for a, b in zip(case.scope.low[0], case.scope.high[0], strict=True)]
+        least = offset + sum(min(s * a, s * b) for s, (a, b) in zip(slope, ends, strict=True))
+        rounded = float(found.least(case.scope.low, case.scope.high)[0])
+        assert Fraction(rounded) <= least
+        assert float(least) - rounded <= 1e-9 * (1 + size)
 
 
 def test_what_is_not_finite_proves_nothing() -> None:
     case = cases(0)
     for low in (-np.inf, np.nan):
-        broken = replace(case.scope, lower=(np.full(3, low), *case.scope.lower[1:]))
+        broken = replace(case.scope, lower=(np.full((1, 3), low), *case.scope.lower[1:]))
         assert value(kernel, replace(case, scope=broken), Witness({})) == -np.inf
     crossed = case.scope.bounded(1, np.full(3, 5.0), np.full(3, 4.0))
     assert value(kernel, replace(case, scope=crossed), Witness({})) == -np.inf

@@ -10,8 +10,8 @@ from operator_grid.judge import Answer, End, Outcome, Refused, judged
 from operator_grid.table import FAMILIES
 
 from verifier.checker.graph import read_network
-from verifier.checker.maps import Array
 from verifier.checker.network import Network
+from verifier.checker.rationals import Array
 from verifier.checker.rules import OPERATORS
 from verifier.checker.stream import Unreadable
 
@@ -19,13 +19,13 @@ LARGER = 5
 """The slow tests go through this many times as many cases."""
 
 
-def outputs(net: Network, point: Array) -> Array:
-    values = {0: point}
+def outputs(net: Network, points: Array) -> Array:
+    values = {0: points}
     for k, layer in enumerate(net.layers, start=1):
-        values[k] = layer.forward(values) + layer.bias
+        values[k] = layer.moved(layer.forward(values))
         if k <= net.groups:
             values[k] = np.maximum(values[k], 0)
-    return values[len(net.layers)]
+    return np.broadcast_to(values[len(net.layers)], (len(points), net.layers[-1].size))
 
 
 def read(data: bytes) -> Answer:
@@ -34,7 +34,7 @@ def read(data: bytes) -> Answer:
         net, _ = read_network(data)
     except Unreadable as error:
         raise Refused(str(error)) from error
-    return Answer(lambda points: np.stack([outputs(net, point) for point in points]))
+    return Answer(lambda points: outputs(net, points))
 
 
 @functools.cache

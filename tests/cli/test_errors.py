@@ -45,10 +45,15 @@ def test_files_that_cannot_be_used(verify: Any, tiny: Any, tmp_path: Path, which
 
 
 def test_an_unsupported_operator_names_its_node(verify: Any, tiny: Any, tmp_path: Path) -> None:
-    refused(verify(tiny.folder / "sin.onnx", tiny.sat, "--json", tmp_path / "j"), "act", "Sin")
+    """What cannot be bounded is attacked all the same; with the attack switched off nothing is left to do."""
+    odd, quick = tiny.folder / "odd.onnx", ("--set", "falsify.seconds=0.02", "--json", tmp_path / "j")
+    found = verify(odd, tiny.unsat, *quick)
+    assert (found.code, found.out) == (3, "unknown\n")
     data = json.loads((tmp_path / "j").read_text())
-    assert (data["verdict"], data["reason"]) == ("error", "unsupported")
-    assert "Sin" in data["message"]
+    assert (data["verdict"], data["reason"]) == ("unknown", "unsupported")
+    assert "node 'act' of type Hardmax" in data["message"]
+    assert verify(odd, tiny.sat, *quick).code == 1
+    refused(verify(odd, tiny.unsat, "--set", "falsify.enabled=false"), "act", "Hardmax")
 
 
 def test_a_property_of_another_network(verify: Any, tiny: Any, tmp_path: Path) -> None:

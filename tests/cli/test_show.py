@@ -36,10 +36,10 @@ def test_show_without_a_property(verify: Any, tiny: Any) -> None:
 
 
 def test_show_tells_what_is_unsupported_and_why(verify: Any, tiny: Any) -> None:
-    outcome = verify("show", tiny.folder / "sin.onnx")
+    outcome = verify("show", tiny.folder / "odd.onnx")
     assert (outcome.code, outcome.err) == (0, "")
-    assert "unsupported node 'act' of type Sin" in outcome.out
-    assert "Gemm 2, Sin 1" in outcome.out
+    assert "unsupported node 'act' of type Hardmax" in outcome.out
+    assert "Gemm 2, Hardmax 1" in outcome.out
     assert "supported   " in outcome.out
 
 

@@ -56,8 +56,8 @@ def test_no_name_of_a_file_meets_one_of_ours(name: str, where: str, tmp_path: Pa
 
 
 def test_messages_use_the_names_of_the_file(build: Any):
-    nodes = [make("Relu", ["x"], ["first"]), make("Sigmoid", ["first"], ["second"]), make("Relu", ["second"], ["y"])]
-    with pytest.raises(UnsupportedOperator, match="'second' of type Sigmoid"):
+    nodes = [make("Relu", ["x"], ["first"]), make("Hardmax", ["first"], ["second"]), make("Relu", ["second"], ["y"])]
+    with pytest.raises(UnsupportedOperator, match="'second' of type Hardmax"):
         build(nodes, [1, 3]).network()
 
 

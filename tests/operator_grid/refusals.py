@@ -28,7 +28,6 @@ class Refusal:
 NODE = r"^node '.+' of type "
 
 REFUSALS = (
-    Refusal("binary", NODE + "Mul .*multiplies two values that both", 0.25, "a product of activations has no pieces"),
     Refusal("binary", NODE + "Div .*divides by a value that depends", 0.35, "a quotient of activations has no pieces"),
     Refusal(
         "prelu",

@@ -17,8 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.sweep import Sweep
-from verifier.checker import tree
 from verifier.checker.check import check
+from verifier.checker.nodes import Close, Imply, Judged
+from verifier.checker.proving import Setting
 from verifier.checker.scope import Scope
 from verifier.config import load_config
 from verifier.errors import InputError
@@ -65,13 +66,13 @@ class Run:
         """The bounds of all closings, as the checker has them."""
         found: list[float] = []
 
-        def close(walk: tree.Walk, scope: Scope) -> list[Scope]:
-            walk.margin = np.inf
-            left = tree.Walk.close(walk, scope)
-            found.append(walk.margin)
-            return left
+        judged = Close._judged
 
-        monkeypatch.setattr(tree, "_NODES", tree._NODES | {7: close})
+        def close(node: Close, bound: float, scope: Scope) -> Judged:
+            found.append(bound)
+            return judged(node, bound, scope)
+
+        monkeypatch.setattr(Close, "_judged", close)
         assert self.verdict() == "accepted"
         return found
 
@@ -240,22 +241,26 @@ def test_signs_that_clauses_imply(toy: Run, tmp_path: Path, monkeypatch: pytest.
     names = "".join(f"(declare-const {name} Real)\n" for name in ("X_0", "X_1", "Y_0", "Y_1"))
     clauses = "(and (<= Y_0 0.0) (>= Y_1 1.6)) (and (<= Y_1 0.0) (>= Y_0 0.8))"
     toy.prop.write_text(names + box + f"(assert (or {clauses}))")
-    nodes: list[int] = []
+    clauses_of: list[int] = []
+    scopes = Imply.scopes
 
-    def imply(walk: tree.Walk, scope: Scope) -> list[Scope]:
-        nodes.append(len(scope.open))
-        return tree.Walk.imply(walk, scope)
+    def imply(node: Imply, setting: Setting, scope: Scope) -> list[Scope]:
+        clauses_of.append(node.clause)
+        return scopes(node, setting, scope)
 
-    monkeypatch.setattr(tree, "_NODES", tree._NODES | {11: imply})
+    monkeypatch.setattr(Imply, "scopes", imply)
     toy(RELUS)
-    assert nodes == [1, 1]
+    assert sorted(clauses_of) == [0, 1]
     assert toy.verdict(exact=True) == "accepted"
 
 
 def distances() -> onnx.ModelProto:
-    """y_0 = |x_0 - x_1|, at most 3/4 where y_1 is zero, and y_1 = |x_0 - 2 x_1 - 1/2|, at most 3/2 where y_0 is."""
-    first = np.array([[1, -1], [-1, 1], [1, -2], [-1, 2]])
-    return two_layers(first, np.array([0, 0, -0.5, 0.5]), np.array([[1, 1, 0, 0], [0, 0, 1, 1]]))
+    """y_0 = |x_0 - x_1|, at most 3/4 where y_1 is zero, and y_1 = |x_0 - 2 x_1 - 1/2|, at most 3/2 where y_0 is.
+
+    Neurons that mirrored others would be merged; so some are twice as large.
+    """
+    first = np.array([[1, -1], [-2, 2], [1, -2], [-2, 4]])
+    return two_layers(first, np.array([0, 0, -0.5, 1]), np.array([[1, 0.5, 0, 0], [0, 0, 1, 0.5]]))
 
 
 UNSAFE = {

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from verifier.bounding.core.base import Region
-from verifier.checker import tree
 from verifier.checker.check import Judgement, check
+from verifier.checker.nodes import NODES
 from verifier.checker.scope import Scope
+from verifier.checker.tree import Place, Walk
 from verifier.config import load_config
 from verifier.loading import GivenFiles
 from verifier.machine import Machine
@@ -58,18 +59,18 @@ class Watched:
         monkeypatch.setattr(Sharpener, "regions", used)
 
     def judge(self, root: Path, proof: Path) -> Judgement:
-        def counted(kind: int) -> Any:
-            rule = tree._NODES[kind]
+        judged, numbered = Walk._judged, []  # type: Any, list[tuple[int, Node, Scope]]
+        kinds = {rule: Node(kind) for kind, rule in NODES.items()}
 
-            def judge(walk: tree.Walk, scope: Scope) -> list[Scope]:
-                self.nodes[Node(kind)] += 1
-                self.scopes.append((Node(kind), scope))
-                return rule(walk, scope)
+        def noted(walk: Walk, places: list[Place]) -> list[Place]:
+            numbered.extend((place.number, kinds[type(place.node)], place.scope) for place in places)
+            return judged(walk, places)
 
-            return judge
-
-        self._patch.setattr(tree, "_NODES", {kind: counted(kind) for kind in list(tree._NODES)})
-        return check(*files(root), str(proof))
+        self._patch.setattr(Walk, "_judged", noted)
+        found = check(*files(root), str(proof))
+        self.scopes = [(kind, scope) for _, kind, scope in sorted(numbered, key=lambda entry: entry[0])]
+        self.nodes = Counter(kind for kind, _ in self.scopes)
+        return found
 
 
 def test_a_search_that_moves_is_proved(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +97,9 @@ def test_the_search_uses_what_the_proof_gives(root: Path, tmp_path: Path, monkey
             (1, known.lower[k], first.lower[k], region.l_hat[k][0].numpy()),
             (-1, known.upper[k], first.upper[k], region.u_hat[k][0].numpy()),
         ):
-            np.testing.assert_allclose(found, own, atol=1e-9)
-            better = sign * (own - before) > 1e-9
-            assert (sign * found >= sign * own)[better].all()
+            np.testing.assert_allclose(found[0], own, atol=1e-9)
+            better = sign * (own - before[0]) > 1e-9
+            assert (sign * found[0] >= sign * own)[better].all()
             assert better.any() == (k > 0)  # what reads the input has exact bounds
 
 

@@ -5,20 +5,29 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from falsify import instances
 
+from verifier.bounding.core.base import Region
+from verifier.bounding.hidden import Known, RootBounds
 from verifier.checker.check import check
 from verifier.config import load_config
 from verifier.errors import InputError
+from verifier.functions.sigmoids import Sigmoid
 from verifier.loading import GivenFiles
 from verifier.machine import Machine
+from verifier.network.network import Network
 from verifier.pipeline import Request, decide
 from verifier.processes import forkable
 from verifier.proofs.ledger import Born, Dropped, Incomplete, Ledger, Said
+from verifier.proofs.recording import Recording
 from verifier.result.result import Result
 from verifier.result.verdict import Verdict
+from verifier.search.signs.space import Policy
 
 
 def run(root: Path, names: tuple[str, str], proof: Path, preset: str = "auto", threads: int = 1) -> Result:
@@ -84,8 +93,15 @@ def test_other_verdicts_leave_no_file(root: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_said_before_the_search(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="saddle_point"):
-        run(root, ("toy", "toy_positive"), tmp_path / "proof", "paper/saddle_point_1000")
+    known = Known(Region(torch.zeros(1, 2), torch.ones(1, 2)))
+    with pytest.raises(InputError, match=r"bounding\.intermediate"):
+        Recording(str(tmp_path / "proof"), known, Policy())
+    first = replace(instances.layer("first", 0, [[1.0]], [0.0]), function=Sigmoid())
+    smooth = Network((1,), (first,), instances.layer("out", 1, [[1.0]], [0.0]))
+    recording = Recording(str(tmp_path / "proof"), RootBounds(), Policy())
+    problem = instances.problem(smooth, instances.boxes([[-1]], [[1]]), [(0, [instances.row({0: 1}, -1)])])
+    with pytest.raises(InputError, match="other functions than ReLUs"):
+        recording.begin(problem)
 
 
 WAITS = """

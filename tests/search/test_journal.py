@@ -32,6 +32,7 @@ from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.solver import Certified
 from verifier.clock import Clock
+from verifier.network.merge import Classes, LayerMerge
 from verifier.processes import Fork, Send, Tickets, forkable
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import Effort
@@ -334,7 +335,8 @@ def test_clauses_that_the_root_has_closed_are_told() -> None:
     problem = case.problem([GAP] * 4)
     found = ClauseBounds(torch.tensor([1.0, -1.0, 2.0, -1.0], dtype=torch.float64), {}, {})
     whole = ProblemSearch(PLAIN, Limits(max_batches=1), splitting=Splitting.RELUS, journal=Journal([kept]))
-    whole.run(replace(problem, merged=7), found, instances.target(problem), Clock.begin(60), ignore)
+    gone = LayerMerge(Classes.of_one_each(9), torch.arange(9) < 2, False)
+    whole.run(replace(problem, merged=(gone,)), found, instances.target(problem), Clock.begin(60), ignore)
     (settled,) = kept.of(Settled)
     assert (settled.clauses, settled.evidence()) == ((0, 2), found)
     assert [event.neurons for event in kept.of(Merged)] == [7]

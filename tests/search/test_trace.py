@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from falsify import instances
 from scripted import script
 from search.cases import GAP, decide, hard, ignore, narrow, nobody, random_case, root_of, unbounded
@@ -20,6 +21,7 @@ from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.solver import Certified
 from verifier.clock import Clock
 from verifier.errors import InputError
+from verifier.network.merge import Classes, LayerMerge
 from verifier.processes import forkable
 from verifier.search.boxes.space import InputOptions
 from verifier.search.domains import Outcome, Progress
@@ -163,7 +165,8 @@ def test_what_is_superseded_has_a_second_line(tmp_path: Path, monkeypatch: pytes
 
 
 def test_merged_neurons_stand_beside_whole_boxes(tmp_path: Path) -> None:
-    problem = replace(random_case("dense", 5, (1,)).problem([1e-3]), merged=4)
+    gone = LayerMerge(Classes.of_one_each(4), torch.zeros(4, dtype=torch.bool), False)
+    problem = replace(random_case("dense", 5, (1,)).problem([1e-3]), merged=(gone,))
     with tracing(str(tmp_path / "t.jsonl")) as journal:
         whole = ProblemSearch(splitting=Splitting.RELUS, journal=journal)
         whole.run(problem, unbounded(problem), instances.target(problem), Clock.begin(60), ignore)

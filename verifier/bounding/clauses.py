@@ -107,7 +107,7 @@ class ClauseBounder:
 
 def boxes_together(net: Network, most: int) -> int:
     """How many boxes fit into memory with all their bounds; no more than `most`."""
-    each = 8 * (16 * net.relus + 64 * widest(net, len(net.layers)))
+    each = 8 * (16 * net.neurons + 64 * widest(net, len(net.layers)))
     return min(most, together(each))
 
 

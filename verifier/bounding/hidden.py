@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -42,8 +42,8 @@ PASSING = 2**32
 
 Ends = tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]
 
-Told = Callable[[Objective, Bound], None]
-"""Hears rows and their bounds."""
+Told = Callable[[Ends, Objective, Bound], None]
+"""Hears the bounds of a group so far, rows +e_i and -e_i of it, and what was found for these."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -103,6 +103,15 @@ class GroupBounds(ABC):
     @abstractmethod
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         """The bounds of group k, given those of all groups before it."""
+
+    @property
+    def first(self) -> GroupBounds:
+        """What comes before bounders sharpen it."""
+        return self
+
+    def told_of(self, told: Told, change: Callable[[Bounder], Bounder]) -> GroupBounds:
+        """The same with other bounders, if it has some; somebody hears what they find."""
+        return self
 
     def _narrowed(self, ends: Ends, neurons: Int[Tensor, " c"], probe: Probe, until: Until, workers: Workers) -> Ends:
         """Tightened at the given neurons, as far as time suffices; the workers share them."""
@@ -177,7 +186,7 @@ class Sharpened(GroupBounds):
     Bounds wrap bounds, so several bounders can follow each other, the dearer ones with less left to do.
 
     requires:   a bounder that is `rigorous`; an iterative one is faster inside of `Certified`.  If somebody is `told`
-                what is found, no workers but the process itself
+                what is found, the process itself does all the work
     guarantees: never looser than `base`, given the same bounds of earlier groups; rigorous in float64.  When the
                 deadline passes, what `base` found stays
     """
@@ -185,6 +194,13 @@ class Sharpened(GroupBounds):
     base: GroupBounds
     bounder: Bounder
     told: Told | None = None
+
+    @property
+    def first(self) -> GroupBounds:
+        return self.base.first
+
+    def told_of(self, told: Told, change: Callable[[Bounder], Bounder]) -> GroupBounds:
+        return replace(self, base=self.base.told_of(told, change), bounder=change(self.bounder), told=told)
 
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         ends = self.base.group(net, region, k, until, workers)
@@ -195,11 +211,12 @@ class Sharpened(GroupBounds):
         def bounds(rows: Objective) -> Float[Tensor, "D S"]:
             found = self.bounder.bound(net, region, rows, alone)
             if self.told is not None:
-                self.told(rows, found)
+                self.told(ends, rows, found)
             return found.lower
 
         each = 96 * widest(net, k) * ends[0].element_size() * region.count
-        return self._narrowed(ends, _ambiguous(net.groups[k - 1], ends), Probe(k, bounds, each), until, workers)
+        alike = workers if self.told is None else IN_TURN
+        return self._narrowed(ends, _ambiguous(net.groups[k - 1], ends), Probe(k, bounds, each), until, alike)
 
 
 def _reads_input_only(group: Affine) -> bool:

@@ -30,6 +30,10 @@ class View:
         """The pre-activations of all groups at the input that minimises the relaxation, by the network itself."""
         return self.sweep.net.preactivations(self.trace.x0[:, 0])[:-1]
 
+    def at(self, k: int) -> Float[Tensor, "D _"]:
+        """Those of group k, counted from 0."""
+        return self.x_hat[k]
+
 
 ViewT = TypeVar("ViewT")
 

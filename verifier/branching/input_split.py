@@ -1,10 +1,10 @@
 """Where to cut a box: which input makes the bound of a row loose.
 
 The gap between a row and the plane below it has two sources.  The plane itself varies over the box, by |slope_i|
-times the width of input i.  And each ambiguous neuron adds its triangle's height times its coefficient.  The height
-depends on the radius of the neuron's bounds, and a zonotope tells how much each symbol contributes to that radius: an
-input directly, an earlier neuron through its own radius, whose contributions are known in turn.  One pass from the
-last group to the first therefore attributes the whole gap to the inputs.
+times the width of input i.  And each bent neuron adds the gap of its relaxation times its coefficient: of a ReLU the
+height of its triangle.  The gap depends on the radius of the neuron's bounds, and a zonotope tells how much each symbol
+contributes to that radius: an input directly, an earlier neuron through its own radius, whose contributions are known
+in turn.  One pass from the last group to the first therefore attributes the whole gap to the inputs.
 
 requires:   the zonotopes of the boxes, and a backward sweep over the same bounds
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.bounding.relaxation.zonotope import Noise, Zonotopes
+from verifier.bounding.relaxation.zonotope import Zonotopes
 from verifier.branching.base import Brancher
 from verifier.shapes import Float, Tensor
 
@@ -45,22 +45,10 @@ class InputSplit(Brancher[BoxView]):
             places = noise.neuron.shape[1]
             if not places:
                 continue
-            radius = noise.share.sum(dim=0).clamp(min=torch.finfo(noise.share.dtype).tiny)
-            weight = owed[noise.start : noise.start + places].T / radius
+            weight = owed[noise.start : noise.start + places].T / noise.scale
             if lam is not None:
-                weight = weight + _sensitivity(found, k, noise, lam.to(owed.dtype))
+                at = lam.to(owed.dtype).gather(1, noise.neuron)
+                weight = weight + torch.where(at < 0, noise.above * -at, noise.below * at)
             weight = torch.where(noise.present, weight, 0.0)
             owed[: len(noise.share)] += (noise.share * weight).sum(dim=-1)
         return owed[:n0].T + self.plane_share * view.variation.to(owed.dtype)
-
-
-def _sensitivity(found: Zonotopes, k: int, noise: Noise, lam: Float[Tensor, "D n"]) -> Float[Tensor, "D a"]:
-    """How fast the gap of each neuron's triangle grows with the radius of its bounds, times its coefficient.
-
-    With bounds c - r and c + r the height is (r^2 - c^2) / (2 r).  A positive coefficient meets the lower face, whose
-    distance from the ReLU is half as large on average.
-    """
-    low, high = found.l_hat[k - 1].gather(1, noise.neuron), found.u_hat[k - 1].gather(1, noise.neuron)
-    tilt = (high + low) / (high - low)
-    at = lam.gather(1, noise.neuron)
-    return 0.5 * (1 + tilt.square()) * torch.where(at < 0, -at, 0.5 * at)

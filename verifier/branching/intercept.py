@@ -11,6 +11,7 @@ sum of these is all that the bound is below the network's own value there.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -29,7 +30,7 @@ class Intercept(Brancher[View]):
     def scores(self, view: View) -> Float[Tensor, "D A"]:
         found, trace = [view.trace.x0[:, 0, :0]], view.trace
         for k, neurons in enumerate(view.sweep.neurons):
-            cost, gap = neurons.losses(trace.coefficients[k], trace.lines[k], lambda k=k: view.x_hat[k])
+            cost, gap = neurons.losses(trace.coefficients[k], trace.lines[k], partial(view.at, k))
             score = cost + self.tie * gap / (1 + gap)
             found.append(torch.where(neurons.open, score, -1.0))
         return torch.cat(found, dim=1)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .graph import read_network
+from .merge import merged
+from .proving import Setting
 from .stream import Rejected, Unreadable, opened
 from .tree import Walk
 from .vnnlib import read_property
@@ -59,13 +61,15 @@ def check(
         (net_raw, net_data), (prop_raw, prop_data) = _read(network), _read(prop)
         net, _ = read_network(net_data)
         clauses = read_property(_text(prop_data))
-        with opened(proof) as (header, stream):
+        with opened(proof) as (header, claims, stream):
             for name, raw, digest in (("network", net_raw, header.network), ("property", prop_raw, header.property)):
                 if hashlib.sha256(raw).hexdigest() != digest:
                     raise Rejected(f"it is a proof about another {name}")
             if any(len(clause.low) != net.n_in or clause.n_y != net.layers[-1].size for clause in clauses):
                 raise Unreadable("network and property do not have the same numbers of inputs and outputs")
-            walk = Walk(net, clauses, stream, exact)
+            walk = Walk(Setting(net, clauses, exact), stream)
+            if claims is not None:
+                walk.setting = Setting(merged(net, claims), clauses, exact)
             walk.run(tell or _silent)
         margin = walk.margin if walk.closed else None
         return Judgement(ACCEPTED, None, None, walk.nodes, walk.closed, margin, exact)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .maps import Array, Chain, Ints, Map, Scale, Select
+from .maps import Chain, Map, Scale, Select
 from .network import Layer
+from .rationals import Array, Ints
 from .stream import Unreadable
 
 _LARGEST = 1 << 24

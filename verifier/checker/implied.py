@@ -6,10 +6,10 @@ vanish: wherever r_i > 0 the output x_i is zero, which means t_i <= 0.  Points a
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from .maps import Array
 from .network import Network
+from .rationals import Array, Rationals
 from .stream import Rejected
 from .vnnlib import Clause
 
@@ -19,12 +19,12 @@ def blocked(net: Network, clause: Clause, row: int) -> dict[int, Array]:
     output = net.layers[-1]
     if any(chain.roundings for chain in output.chains):
         raise Rejected("the output has numbers that are no rationals")
-    a, b, c = (values[row] for values in clause.exact)
-    r = {0: b}
-    for j, part in output.exact.transpose(a[None]):
-        r[j] = r[j] + part[0] if j in r else part[0]
-    constant = (a * output.exact.bias).sum() - c
+    a, b, c = (Rationals.of(values[row : row + 1]) for values in clause.exact)
+    r: dict[int, Any] = {0: b}
+    for j, part in output.transpose(a):
+        r[j] = r[j] + part if j in r else part
+    constant = (a * output.exact_bias).sum(axis=1) - c
     at_input = r.pop(0)
-    if (at_input != 0).any() or any((part < 0).any() for part in r.values()) or not constant >= 0:
+    if (at_input != 0).any() or any((part < 0).any() for part in r.values()) or not (constant >= 0).all():
         raise Rejected(f"row {row} forces no signs")
-    return {j: np.array(part > 0, np.bool_) for j, part in r.items()}
+    return {j: (part > 0)[0] for j, part in r.items()}

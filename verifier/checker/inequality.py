@@ -33,8 +33,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .maps import Array
 from .network import Layer, Network
+from .rationals import Array, where
 from .scope import Scope, allowance
 from .stream import Rejected
 
@@ -53,19 +53,19 @@ class Cut(Protocol):
     def mask(self) -> Mask: ...
 
     @property
-    def off(self) -> Array: ...  # [n]
+    def off(self) -> Any: ...  # [1 or m, n]
 
     @property
-    def gap(self) -> Array: ...  # [n]
+    def gap(self) -> Any: ...  # [1 or m, n]
 
-    def transpose(self, kappa: Array) -> list[tuple[int, Array]]:
+    def transpose(self, kappa: Any) -> list[tuple[int, Any]]:
         """P^T kappa, source by source."""
 
 
-Choice = tuple[Array, Sequence[tuple[Array, Cut]]]
+Choice = tuple[Any, Sequence[tuple[Any, Cut]]]
 """mu [m, n] of a group, and its cuts with their kappa [m, n]."""
 
-Choose = Callable[[int, Array], Choice]
+Choose = Callable[[int, Any], Choice]
 """Multipliers of group k, given r [m, n].  Whatever they are, the bound is sound."""
 
 
@@ -74,11 +74,11 @@ class Target:
     """m functions q.t + d.x_0 + e of layer k; `_size` bounds what was added up for each, before anything cancels."""
 
     layer: int
-    q: Array
+    q: Any
     q_size: Array
-    d: Array
+    d: Any
     d_size: Array
-    e: Array
+    e: Any
     e_size: Array
     summands: int
 
@@ -87,65 +87,85 @@ class Target:
 class Plane:
     """offset + slope.x_0 - error is nowhere above the target in its scope, for each of m rows."""
 
-    offset: Array
-    slope: Array
+    offset: Any
+    slope: Any
     error: Array
 
-    def minimum(self, lower: Array, upper: Array) -> Array:
-        """Over a box inside of the scope's; minus infinity if anything is not a number."""
-        found = self.offset + np.minimum(self.slope * lower, self.slope * upper).sum(axis=1) - self.error
+    def minimum(self, lower: Any, upper: Any) -> Any:
+        """Over boxes [.., n0] inside of the scope's."""
+        return self.offset + np.minimum(self.slope * lower, self.slope * upper).sum(axis=-1) - self.error
+
+    def least(self, lower: Array, upper: Array) -> Array:
+        """The same; minus infinity if anything is not a number."""
+        found = self.minimum(lower, upper)
         return np.where(np.isfinite(found), found, -np.inf)
 
 
-def plane(net: Network, scope: Scope, target: Target, choose: Choose) -> Plane:
-    """The right-hand side of the inequality; the error is gamma_N S.  See above."""
-    offset, slope, price, cuts = evaluated(net, scope, target, choose)
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What was at one group: r, and the multipliers."""
+
+    k: int
+    r: Any
+    mu: Any
+    cuts: Sequence[tuple[Any, Cut]]
+
+
+def plane(net: Network, scope: Scope, target: Target, choose: Choose) -> tuple[Plane, list[Step]]:
+    """The right-hand side of the inequality, with the error gamma_N S; and how it came about.  See above.
+
+    The scope has one row for each row of the target, or one for all.
+    """
+    offset, slope, steps = evaluated(net, scope, target, choose)
+    cuts = sum(len(step.cuts) for step in steps)
     summands = target.summands + 8 * cuts * max(len(layer.terms) for layer in net.layers)
-    return Plane(offset, slope, allowance(net, price, summands))
+    return Plane(offset, slope, allowance(net, _price(scope, target, slope, steps), summands)), steps
 
 
-def evaluated(net: Network, scope: Scope, target: Target, choose: Choose) -> tuple[Array, Array, Array, int]:
-    """The offset, the slope r_0 and S, for floats and for rationals alike; and how many cuts there were."""
+def evaluated(net: Network, scope: Scope, target: Target, choose: Choose) -> tuple[Any, Any, list[Step]]:
+    """The offset and the slope r_0, for floats and for rationals alike."""
     r: dict[int, Any] = {0: target.d}
-    mu, cuts, count = target.q, (), 0  # type: tuple[Array, Sequence[tuple[Array, Cut]], int]
-    offset, price = target.e, 4 * target.e_size + 4 * target.d_size @ scope.largest(0)
+    mu, cuts, offset, steps = target.q, (), target.e, []  # type: Any, Sequence[tuple[Any, Cut]], Any, list[Step]
     for k in range(target.layer, 0, -1):
         layer = net.layers[k - 1]
-        size = target.q_size
         if k < target.layer:
-            coefficient = r.pop(k) if k in r else np.zeros((len(mu), layer.size), mu.dtype)
+            coefficient = r.pop(k) if k in r else np.zeros((len(mu), layer.size))
             mu, cuts = choose(k, coefficient)
-            if not all((kappa <= 0).all() for kappa, _ in cuts):
+            if any((kappa > 0).any() for kappa, _ in cuts):  # what is no number makes S infinite
                 raise Rejected("a kappa is not at most zero")
-            size = np.abs(mu)
-            h, weight = _neurons(scope, k, coefficient, mu, cuts)
-            offset = offset + h.sum(axis=1)
-            price = price + 4 * (weight + size) @ scope.widest(k)
-            count += len(cuts)
-        offset = offset + mu @ layer.bias
-        price = price + 4 * size @ scope.sizes[k - 1]
-        parts = layer.transpose(mu)
-        for kappa, cut in cuts:
-            parts += cut.transpose(kappa)
-            price = price + 8 * np.abs(kappa) @ scope.sizes[k - 1]
-        for source, part in parts:
+            offset = offset + _neurons(scope, k, coefficient, mu, cuts).sum(axis=1)
+            steps.append(Step(k, coefficient, mu, cuts))
+        offset = offset + (mu * layer.bias_of(mu)).sum(axis=1)
+        for source, part in [*layer.transpose(mu), *(part for kappa, cut in cuts for part in cut.transpose(kappa))]:
             r[source] = r[source] + part if source in r else part
-    return offset, r[0], price + 4 * np.abs(r[0]) @ scope.largest(0), count
+    return offset, r[0], steps
 
 
-def _neurons(scope: Scope, k: int, r: Array, mu: Array, cuts: Sequence[tuple[Array, Cut]]) -> tuple[Array, Array]:
-    """h [m, n], and |r| + sum |kappa|."""
+def _neurons(scope: Scope, k: int, r: Any, mu: Any, cuts: Sequence[tuple[Any, Cut]]) -> Any:
+    """h [m, n]; where the bounds of a neuron exclude each other it means nothing, and S is infinite."""
     low, high = scope.lower[k - 1], scope.upper[k - 1]
-    from_zero, to_zero = np.maximum(low, 0), np.minimum(high, 0)
-    rest = r - mu
-    weight, passed, blocked = np.abs(r), 0, 0  # type: Array, Any, Any
+    rest, passed, blocked = r - mu, 0, 0  # type: Any, Any, Any
     for kappa, cut in cuts:
         rest = rest - kappa
-        weight = weight - kappa
         passed = passed + kappa * cut.gap
         blocked = blocked - kappa * cut.off
-    passes = passed + np.minimum(rest * from_zero, rest * high)
-    blocks = blocked + np.minimum(-mu * low, -mu * to_zero)
-    either = np.where(from_zero <= high, passes, blocks)
-    h = np.where((from_zero <= high) & (low <= to_zero), np.minimum(passes, blocks), either)
-    return np.where(low <= high, h, np.nan), weight
+    passes = passed + np.minimum(rest * np.maximum(low, 0), rest * high)
+    blocks = blocked - np.maximum(mu * low, mu * np.minimum(high, 0))
+    either = where(low > 0, passes, blocks)
+    return where((low <= 0) & (high >= 0), np.minimum(passes, blocks), either)
+
+
+def _price(scope: Scope, target: Target, slope: Array, steps: Sequence[Step]) -> Array:
+    """S of docs/proofs.md."""
+    price = target.e_size + _dot(target.d_size + np.abs(slope), scope.largest(0))
+    price = price + _dot(target.q_size, scope.sizes[target.layer - 1])
+    for step in steps:
+        size, cut = np.abs(step.mu), -sum((kappa for kappa, _ in step.cuts), np.zeros((1, 1)))
+        price = price + _dot(np.abs(step.r) + cut + size, scope.widest(step.k))
+        price = price + _dot(size + 2 * cut, scope.sizes[step.k - 1])
+    return 4 * price
+
+
+def _dot(rows: Array, values: Array) -> Array:
+    found: Array = (rows * values).sum(axis=1)
+    return found

@@ -2,7 +2,8 @@
 
 Each map holds the numbers of the file.  `forward` and `transpose` are sums of products, in whatever order numpy takes;
 `depth` bounds how many roundings lie between an entry of a result and what it was made from, in both directions.
-`absolute` has the absolute values of all entries.  With `exact` entries (rationals) the same code makes no rounding.
+With integers as entries (`Chain.integers`) the same code makes no rounding.
+`triples` are the entries of the matrix that are not zero: rows, columns, and numbers.
 """
 
 from __future__ import annotations
@@ -10,46 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
+from .rationals import Array, Ints, Rationals, product
 
-_rational = np.frompyfunc(Fraction, 1, 1)
-
-
-def rational(values: Array) -> Array:
-    """The same numbers as fractions."""
-    found: Array = np.asarray(_rational(values), dtype=object).reshape(values.shape)
-    return found
-
-
-def halved(values: Array) -> Array:
-    """Half of each number; an integer among rationals does not become a float."""
-    found: Array = values * (Fraction(1, 2) if values.dtype == object else 0.5)
-    return found
-
-
-def product(x: Array, matrix: Array) -> Array:
-    """x @ matrix; of rationals by integers over common denominators, which is the same and much faster."""
-    if x.dtype != object and matrix.dtype != object:
-        found: Array = np.matmul(x, matrix)
-        return found
-    (above, below), (other, under) = _integers(x), _integers(matrix)
-    whole: Array = np.asarray(np.matmul(above, other), dtype=object)
-    return np.asarray(np.frompyfunc(lambda number: Fraction(number, below * under), 1, 1)(whole), dtype=object)
-
-
-def _integers(values: Array) -> tuple[Array, int]:
-    """Integers and a common denominator."""
-    below = math.lcm(*{number.denominator for number in values.flat})
-    scaled = np.frompyfunc(lambda number: number.numerator * (below // number.denominator), 1, 1)(values)
-    return np.asarray(scaled, dtype=object), below
+Triples = tuple[Ints, Ints, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +34,10 @@ class Select:
         return len(self.index)
 
     @property
+    def room(self) -> int:
+        return max(self.n_in, self.n_out)
+
+    @property
     def depth(self) -> int:
         kept = self.index[self.index >= 0]
         return int(np.bincount(kept).max()) if len(kept) else 0
@@ -76,18 +49,23 @@ class Select:
     def forward(self, x: Array) -> Array:
         return _padded(x)[:, self.index]
 
+    @cached_property
+    def _back(self) -> _Sum:
+        return _Sum.into(self.index, self.n_in)
+
     def transpose(self, y: Array) -> Array:
-        kept = np.flatnonzero(self.index >= 0)
-        found = np.zeros((len(y), self.n_in), y.dtype)
-        if not len(kept):
-            return found
-        order = kept[np.argsort(self.index[kept], kind="stable")]
-        places, starts = np.unique(self.index[order], return_index=True)
-        found[:, places] = np.add.reduceat(y[:, order], starts, axis=1)
-        return found
+        return self._back(y)
+
+    def triples(self) -> Triples:
+        rows = np.flatnonzero(self.index >= 0)
+        return rows, self.index[rows], np.ones(len(rows))
 
     def mapped(self, change: Callable[[Array], Array]) -> Select:
         return self
+
+    @property
+    def integers(self) -> tuple[Select, int]:
+        return self, 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +89,7 @@ class Scale:
     def n_in(self) -> int:
         return len(self.factor)
 
-    n_out = n_in
+    n_out = room = n_in
 
     @property
     def depth(self) -> int:
@@ -127,8 +105,21 @@ class Scale:
 
     transpose = forward
 
+    def triples(self) -> Triples:
+        rows = np.flatnonzero(self.factor)
+        factor, divisor = (Rationals.of(part[rows]).fractions for part in (self.factor, self.divisor))
+        return rows, rows, factor / divisor
+
     def mapped(self, change: Callable[[Array], Array]) -> Scale:
         return replace(self, factor=change(self.factor), divisor=change(self.divisor))
+
+    @property
+    def integers(self) -> tuple[Scale, int]:
+        factor, divisor = (Rationals.of(part).fractions for part in (self.factor, self.divisor))
+        found = Rationals.of(factor / divisor)
+        whole = replace(self)
+        whole.__dict__["ratio"] = found.above
+        return whole, found.below
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +139,10 @@ class Dense:
         return self.count * int(self.matrix.shape[0])
 
     @property
+    def room(self) -> int:
+        return max(self.n_in, self.n_out)
+
+    @property
     def depth(self) -> int:
         return int(max(self.matrix.shape)) + 1
 
@@ -165,8 +160,71 @@ class Dense:
         found = product(x.reshape(len(x) * self.count, matrix.shape[0]), matrix)
         return found.reshape(len(x), self.count * int(matrix.shape[1]))
 
+    def triples(self) -> Triples:
+        rows, columns = np.nonzero(self.matrix)
+        block = np.arange(self.count)[:, None]
+        at = (block * self.matrix.shape[0] + rows).reshape(-1), (block * self.matrix.shape[1] + columns).reshape(-1)
+        return *at, np.tile(self.matrix[rows, columns], self.count)
+
     def mapped(self, change: Callable[[Array], Array]) -> Dense:
         return replace(self, matrix=change(self.matrix))
+
+    @property
+    def integers(self) -> tuple[Dense, int]:
+        found = Rationals.of(self.matrix)
+        return replace(self, matrix=found.above), found.below
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A matrix by the places of those entries that are not zero, all different."""
+
+    shape: tuple[int, int]
+    rows: Ints
+    columns: Ints
+    values: Array
+    roundings = 0
+
+    @property
+    def n_in(self) -> int:
+        return self.shape[1]
+
+    @property
+    def n_out(self) -> int:
+        return self.shape[0]
+
+    @property
+    def room(self) -> int:
+        return max(*self.shape, len(self.values))
+
+    @property
+    def depth(self) -> int:
+        return max(int(np.bincount(places).max(initial=0)) for places in (self.rows, self.columns)) + 1
+
+    @property
+    def entries(self) -> Array:
+        return self.values
+
+    @cached_property
+    def _sums(self) -> tuple[_Sum, _Sum]:
+        return _Sum.into(self.rows, self.n_out), _Sum.into(self.columns, self.n_in)
+
+    def forward(self, x: Array) -> Array:
+        return self._sums[0](x[:, self.columns] * self.values)
+
+    def transpose(self, y: Array) -> Array:
+        return self._sums[1](y[:, self.rows] * self.values)
+
+    def triples(self) -> Triples:
+        return self.rows, self.columns, self.values
+
+    def mapped(self, change: Callable[[Array], Array]) -> Sparse:
+        return replace(self, values=change(self.values))
+
+    @property
+    def integers(self) -> tuple[Sparse, int]:
+        found = Rationals.of(self.values)
+        return replace(self, values=found.above), found.below
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +258,11 @@ class Windows:
         return int(self.kernel.shape[0] * self.kernel.shape[1]) * len(self.gather)
 
     @property
+    def room(self) -> int:
+        """As windows."""
+        return max(int(self.kernel.shape[0]) * self.channels * self.gather.size, self.n_in, self.n_out)
+
+    @property
     def depth(self) -> int:
         return max(int(self.kernel.shape[2]), int(self.kernel.shape[1]) + int(self.back.shape[1])) + 1
 
@@ -223,11 +286,48 @@ class Windows:
         found: Array = images.reshape(len(y), -1)
         return found
 
+    def triples(self) -> Triples:
+        group, out, entry = np.nonzero(self.kernel)
+        channel, tap = np.divmod(entry, self.gather.shape[1])
+        place = self.gather[:, tap]  # [p, entries]
+        rows = (group * self.kernel.shape[1] + out) * len(self.gather) + np.arange(len(self.gather))[:, None]
+        columns = (group * self.channels + channel) * self.image + place
+        inside = place >= 0
+        return rows[inside], columns[inside], np.broadcast_to(self.kernel[group, out, entry], place.shape)[inside]
+
     def mapped(self, change: Callable[[Array], Array]) -> Windows:
         return replace(self, kernel=change(self.kernel))
 
+    @property
+    def integers(self) -> tuple[Windows, int]:
+        found = Rationals.of(self.kernel)
+        return replace(self, kernel=found.above), found.below
 
-Map = Select | Scale | Dense | Windows
+
+Map = Select | Scale | Dense | Sparse | Windows
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """Adds up the entries of rows [m, e] in n places: those in the order `order`, for `places`, from `starts` on."""
+
+    n: int
+    order: Ints
+    places: Ints
+    starts: Ints
+
+    @classmethod
+    def into(cls, index: Ints, n: int) -> _Sum:
+        """Entry i goes to place index[i], or nowhere if that is -1."""
+        kept = np.flatnonzero(index >= 0)
+        order = kept[np.argsort(index[kept], kind="stable")]
+        return cls(n, order, *np.unique(index[order], return_index=True))
+
+    def __call__(self, terms: Array) -> Array:
+        found = np.zeros((len(terms), self.n), terms.dtype)
+        if len(self.order):
+            found[:, self.places] = np.add.reduceat(terms[:, self.order], self.starts, axis=1)
+        return found
 
 
 def _padded(x: Array) -> Array:
@@ -281,12 +381,26 @@ class Chain:
             gain *= max(1.0, size.forward(ahead).max(initial=0.0), size.transpose(back).max(initial=0.0))
         return float(gain)
 
-    def forward(self, x: Array) -> Array:
+    @cached_property
+    def integers(self) -> tuple[Chain, int]:
+        """The same maps times a number, such that all entries are integers; and that number."""
+        parts = [m.integers for m in self.maps]
+        return Chain(tuple(whole for whole, _ in parts), self.n_in), math.prod(below for _, below in parts)
+
+    def forward(self, x: Any) -> Any:
+        """Of rows [m, n_in]: floats, integers or rationals."""
+        if isinstance(x, Rationals):
+            whole, below = self.integers
+            return Rationals(whole.forward(x.above), x.below * below)
         for m in self.maps:
             x = m.forward(x)
         return x
 
-    def transpose(self, y: Array) -> Array:
+    def transpose(self, y: Any) -> Any:
+        """Of rows [m, n_out]."""
+        if isinstance(y, Rationals):
+            whole, below = self.integers
+            return Rationals(whole.transpose(y.above), y.below * below)
         for m in reversed(self.maps):
             y = m.transpose(y)
         return y

@@ -10,10 +10,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from .maps import Array, Chain, Dense, rational
+from .maps import Chain, Dense
+from .rationals import Array, Rationals
 from .stream import Unreadable
 
 _SMALL = 1 << 22
@@ -47,12 +49,15 @@ class Layer:
 
     @cached_property
     def bias(self) -> Array:
-        return _total([chain.forward(value[None])[0] for chain, value in self.biases], self.size)
+        """[1, size]"""
+        return np.asarray(_total([chain.forward(value[None]) for chain, value in self.biases], self.size))
 
     @cached_property
-    def bias_size(self) -> Array:
-        """A bound of |b|, and of everything that was added up for it."""
-        return self.absolute.bias
+    def exact_bias(self) -> Rationals:
+        found = Rationals.of(np.zeros((1, self.size)))
+        for chain, value in self.biases:
+            found = found + chain.forward(Rationals.of(value[None]))
+        return found
 
     @cached_property
     def absolute(self) -> Layer:
@@ -77,30 +82,25 @@ class Layer:
             terms += [(source, chain) for chain in sizes]
         return Layer(self.size, tuple(terms), ())
 
-    @cached_property
-    def exact(self) -> Layer:
-        """The same in rationals; `signed` are the same numbers, so that cuts are the same."""
-        terms = tuple((source, chain.mapped(rational)) for source, chain in self.terms)
-        biases = tuple((chain.mapped(rational), rational(value)) for chain, value in self.biases)
-        found = Layer(self.size, terms, biases)
-        sizes = tuple((source, chain.mapped(rational)) for source, chain in self.signed.terms)
-        found.__dict__["signed"] = Layer(self.size, sizes, ())
-        return found
+    def bias_of(self, values: Any) -> Any:
+        """The bias, in the arithmetic of some values."""
+        return self.exact_bias if isinstance(values, Rationals) else self.bias
 
-    def forward(self, x: Mapping[int, Array]) -> Array:
-        """W x for vectors x[j] of all sources, one each; without the bias."""
-        return _total([chain.forward(x[source][None])[0] for source, chain in self.terms], self.size)
+    def moved(self, values: Any) -> Any:
+        """Plus the bias."""
+        return values + self.bias_of(values)
 
-    def transpose(self, mu: Array) -> list[tuple[int, Array]]:
+    def forward(self, x: Mapping[int, Any]) -> Any:
+        """W x for rows x[j] [m, n_j] of all sources; without the bias."""
+        return _total([chain.forward(x[source]) for source, chain in self.terms], self.size)
+
+    def transpose(self, mu: Any) -> list[tuple[int, Any]]:
         """W^T mu for rows mu [m, n], source by source; a source may come twice."""
         return [(source, chain.transpose(mu)) for source, chain in self.terms]
 
 
-def _total(parts: Sequence[Array], size: int) -> Array:
-    """Their sum, without a first zero: it would turn rationals into floats."""
-    if not parts:
-        return np.zeros(size, np.int64)
-    return functools.reduce(np.add, parts)
+def _total(parts: Sequence[Any], size: int) -> Any:
+    return functools.reduce(np.add, parts) if parts else np.zeros((1, size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,14 +136,15 @@ class Network:
         return max(layer.gain for layer in self.layers)
 
     @cached_property
+    def room(self) -> int:
+        """How many numbers one row needs at most on its way through a map."""
+        maps = (m for layer in self.layers for chain in layer.chains for m in chain.maps)
+        return max([self.n_in, *(layer.size for layer in self.layers), *(m.room for m in maps)])
+
+    @cached_property
     def roundings(self) -> int:
         """By how many roundings an entry of a layer is off before anything is computed; zero unless a root is taken."""
         return max((chain.roundings for layer in self.layers for chain in layer.chains), default=0)
-
-    @cached_property
-    def exact(self) -> Network:
-        """The same in rationals."""
-        return Network(self.n_in, tuple(layer.exact for layer in self.layers))
 
 
 def pruned(n_in: int, layers: Sequence[Layer]) -> Network:

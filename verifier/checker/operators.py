@@ -15,7 +15,8 @@ import onnx
 from onnx import numpy_helper
 
 from .expression import Expression, constant, joined
-from .maps import Array, Dense, rational
+from .maps import Dense
+from .rationals import Array, Rationals
 from .rules import Graph, Value, along, expression, fixed, integers, moved, operator, place_of, places_of, shaped
 from .stream import Unreadable
 
@@ -193,6 +194,11 @@ def _pad(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 
 
+def _is_exact(combine: Callable[[Any, Any], Any], first: Array, second: Array, found: Array) -> bool:
+    a, b, c = (Rationals.of(part).fractions for part in (first, second, found))
+    return bool(np.array_equal(combine(a, b), c))
+
+
 def _exactly(combine: Callable[[Any, Any], Any], first: Array, second: Array) -> Array:
     """Arithmetic of constants, refused where it would round."""
     if first.dtype.kind != second.dtype.kind:
@@ -200,7 +206,7 @@ def _exactly(combine: Callable[[Any, Any], Any], first: Array, second: Array) ->
     found: Array = np.asarray(combine(first, second))
     if found.dtype.kind != "f":
         return found
-    if found.size > 1 << 20 or not np.array_equal(combine(rational(first), rational(second)), rational(found)):
+    if found.size > 1 << 20 or not _is_exact(combine, first, second, found):
         raise Unreadable("a constant has more digits than float64")
     return found
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .expression import Expression, constant, variable
-from .maps import Array
 from .network import Layer
+from .rationals import Array
 from .stream import Unreadable
 
 Value = Expression | Array

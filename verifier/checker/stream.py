@@ -7,13 +7,13 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
 
-from .maps import Array, Ints
+from .rationals import Array, Ints
 
 TYPES = ((np.dtype("<u1"), 255.0), (np.dtype("<u2"), 65535.0), (np.dtype("<f4"), 1.0), (np.dtype("<f8"), 1.0))
 """How values are stored, and what they are divided by."""
@@ -33,7 +33,7 @@ class Rejected(Exception):
 
 @dataclass(eq=False)
 class Stream:
-    """Reads `proof.bin` once, from the front; `sets` holds those that are to be kept."""
+    """Reads a member of the archive once, from the front; `sets` holds those that are to be kept."""
 
     source: IO[bytes]
     sets: list[Array] = field(default_factory=list)
@@ -141,15 +141,16 @@ class Header:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[tuple[Header, Stream]]:
-    """The parts of a proof.  Raises Unreadable if it is none."""
+def opened(path: str) -> Iterator[tuple[Header, Stream | None, Stream]]:
+    """The parts of a proof: its header, what it says of merged neurons, its trees.  Raises Unreadable if it is none."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if sorted(archive.namelist()) != ["header.json", "proof.bin"]:
+        with zipfile.ZipFile(path) as archive, ExitStack() as stack:
+            names = sorted(archive.namelist())
+            if names not in (["header.json", "proof.bin"], ["header.json", "merged.bin", "proof.bin"]):
                 raise Unreadable("the archive does not hold header.json and proof.bin")
             header = _header(archive)
-            with archive.open("proof.bin") as source:
-                yield header, Stream(source)
+            *claims, trees = (Stream(stack.enter_context(archive.open(name))) for name in names[1:])
+            yield header, claims[0] if claims else None, trees
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise Unreadable(f"the proof cannot be read: {error}") from error
 

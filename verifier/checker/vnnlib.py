@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .inequality import Target
-from .maps import Array
+from .rationals import Array, Rationals
 from .scope import LARGEST
 from .stream import Unreadable
 
@@ -36,7 +36,7 @@ class Atom:
     terms: Terms
     strict: bool
 
-    @property
+    @cached_property
     def variables(self) -> list[tuple[str, int]]:
         return [name for name, a in self.terms.items() if a and name[0]]
 
@@ -74,11 +74,17 @@ class Clause:
         return a, b, c
 
     def target(self, layer: int, weights: Array) -> Target:
-        """The sum of the rows with these weights, at the output; in the arithmetic of the weights."""
-        a, b, c = self.exact if weights.dtype == object else self.floats
+        """The sum of the rows with these weights, at the output."""
+        a, b, c = self.floats
         w, size = weights[None], np.abs(weights)[None]
         parts = (w @ a, size @ np.abs(a), w @ b, size @ np.abs(b), -(w @ c), size @ np.abs(c))
         return Target(layer, *parts, summands=len(self.rows))
+
+    def exact_target(self, layer: int, weights: Array) -> Target:
+        """The same without rounding, but for the sizes."""
+        w = np.array([[Fraction(float(number)) for number in weights]], dtype=object)
+        q, d, e = (Rationals.of(np.asarray(w @ part, dtype=object)) for part in self.exact)
+        return replace(self.target(layer, weights), q=q, d=d, e=-e)
 
 
 @dataclass
@@ -143,9 +149,7 @@ def read_property(text: str) -> list[Clause]:
         raise Unreadable("the property leaves out the number of an input or output")
     if math.prod(len(a) for a in alternatives) > _LARGEST_PRODUCT:
         raise Unreadable("the property has too many clauses")
-    chosen = (sum(choice, facts) for choice in itertools.product(*alternatives))
-    clauses = (_clause(atoms, names.counts) for atoms in chosen)
-    return [clause for clause in clauses if clause is not None]
+    return list(_clauses(facts, alternatives, names.counts))
 
 
 def _parsed(text: str) -> Iterator[list[Any]]:
@@ -257,32 +261,58 @@ def _folded(parts: Iterable[Terms], factor: int) -> Terms:
     return first
 
 
-def _clause(atoms: Conjunction, counts: dict[str, int]) -> Clause | None:
-    """The atoms as a box and rows; None if the box is empty, or a statement about constants is false."""
-    ends: list[dict[int, tuple[Fraction, bool]]] = [{}, {}]  # lower and upper: the end, and whether it is left out
-    rows = []
-    for atom in atoms:
-        names = atom.variables
-        if not names:
-            if atom.bound < 0 or (atom.bound == 0 and atom.strict):
-                return None
-        elif len(names) == 1 and names[0][0] == "X":
-            a, i = atom.terms[names[0]], names[0][1]
-            side, sign = (1, 1) if a > 0 else (0, -1)
-            new = (atom.bound / a * sign, not atom.strict)  # the tightest is the smallest
-            old = ends[side].get(i)
-            ends[side][i] = new if old is None else min(new, old)
-        else:
-            rows.append(atom.terms)
-    low, high = np.zeros(counts["X"]), np.zeros(counts["X"])
-    empty = False
-    for i in range(counts["X"]):
-        if i not in ends[0] or i not in ends[1]:
-            raise Unreadable(f"the input {i} has no lower or no upper bound")
-        lower, upper = -ends[0][i][0], ends[1][i][0]
-        empty |= lower > upper or (lower == upper and not (ends[0][i][1] and ends[1][i][1]))
-        low[i], high[i] = -_at_least(-lower), _at_least(upper)
-    return None if empty else Clause(low, high, tuple(rows), counts["Y"])
+@dataclass(eq=False)
+class _Box:
+    """Ends of inputs so far: exactly, each with whether it belongs to the box, and as floats that enclose them.
+
+    Lower ends are kept as upper ends of -x, so that the tightest is the smallest on both sides.
+    """
+
+    ends: tuple[dict[int, tuple[Fraction, bool]], dict[int, tuple[Fraction, bool]]]
+    floats: tuple[Array, Array]  # infinite where there is no end
+    empty: Array
+
+    @classmethod
+    def whole(cls, n: int) -> _Box:
+        return cls(({}, {}), (np.full(n, np.inf), np.full(n, np.inf)), np.zeros(n, np.bool_))
+
+    def within(self, atoms: Iterable[Atom]) -> _Box:
+        """Cut by the atoms, each about one input."""
+        ends = dict(self.ends[0]), dict(self.ends[1])
+        floats, empty = (self.floats[0].copy(), self.floats[1].copy()), self.empty.copy()
+        for atom in atoms:
+            ((_, i),) = atom.variables
+            a = atom.terms["X", i]
+            side = 1 if a > 0 else 0
+            new = atom.bound / abs(a), not atom.strict
+            if i not in ends[side] or new < ends[side][i]:
+                ends[side][i] = new
+                floats[side][i] = _at_least(new[0])
+                if i in ends[1 - side]:
+                    width = ends[0][i][0] + ends[1][i][0]
+                    empty[i] = width < 0 or (width == 0 and not (ends[0][i][1] and ends[1][i][1]))
+        return _Box(ends, floats, empty)
+
+
+def _clauses(facts: Conjunction, alternatives: list[list[Conjunction]], counts: dict[str, int]) -> Iterator[Clause]:
+    """One for every choice among the alternatives, unless its box is empty or a statement about constants is false."""
+    known = _Box.whole(counts["X"]).within(filter(_is_end, facts))
+    for choice in itertools.product(*alternatives):
+        atoms = list(itertools.chain(*choice))
+        plain = [atom for atom in (*facts, *atoms) if not _is_end(atom)]
+        if any(not atom.variables and (atom.bound < 0 or (atom.bound == 0 and atom.strict)) for atom in plain):
+            continue
+        box = known.within(filter(_is_end, atoms))
+        if not (np.isfinite(box.floats[0]) & np.isfinite(box.floats[1])).all():
+            raise Unreadable("an input has no lower or no upper bound")
+        if not box.empty.any():
+            rows = tuple(atom.terms for atom in plain if atom.variables)
+            yield Clause(-box.floats[0], box.floats[1], rows, counts["Y"])
+
+
+def _is_end(atom: Atom) -> bool:
+    """Whether it is about one input alone."""
+    return [kind for kind, _ in atom.variables] == ["X"]
 
 
 def _at_least(value: Fraction) -> float:

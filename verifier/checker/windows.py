@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .expression import Expression, constant
-from .maps import Array, Dense, Ints, Windows
+from .maps import Dense, Windows
+from .rationals import Array, Ints
 from .rules import Graph, Value, expression, fixed, integers, operator, places_of
 from .stream import Unreadable
 

@@ -5,14 +5,16 @@ Only `off` and `gap` of cuts are bounds that must hold; they are computed from t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from .inequality import Choice, Choose
-from .maps import Array, Ints, halved
+from .maps import Chain, Select
 from .network import Layer, Network
+from .rationals import Array, Ints, where
 from .scope import Scope
 from .stream import Rejected, Stream
 
@@ -22,7 +24,8 @@ BALANCED, SHARED, ROWS = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class SharedMask:
-    """P = (W (keep + drop) + |W| (keep - drop)) / 2 for bits per input: `keep` of positive weights, `drop` of negative.
+    """P = (W (keep + drop) + |W| (keep - drop)) / 2 for bits [1 or m, inputs]: `keep` of positive weights, `drop` of
+    negative ones.
 
     |W| may be larger than the absolute value of W: then P holds a bit more than the weights named, and the bounds hold.
     """
@@ -33,27 +36,24 @@ class SharedMask:
     def at(self, layer: Layer, scope: Scope) -> SharedCut:
         """Each input has P = W+, W-, W or 0; so the ends of its interval that matter are known."""
         some, signed = {}, {}
-        plain: list[dict[int, Array]] = [{}, {}, {}, {}]  # what W and |W| are applied to, for off and for gap
+        plain: list[dict[int, Any]] = [{}, {}, {}, {}]  # what W and |W| are applied to, for off and for gap
         start = 0
         for j in layer.sources:
             low, high = scope.box(j)
-            bits = slice(start, start + len(low))
-            positive, negative = self.positive[bits], self.negative[bits]
-            start += len(low)
-            middle = halved(low + high)
-            radius = np.maximum(high - middle, middle - low)
+            bits = slice(start, start + low.shape[1])
+            positive, negative = self.positive[:, bits], self.negative[:, bits]
+            start = bits.stop
+            middle, radius = scope.middle(j)
             both, none = positive & negative, ~positive & ~negative
-            end = halved(np.where(positive, low, high))
-            sign = np.where(positive, 1, -1)
-            zero = 0 * low
-            plain[0][j] = np.where(both, middle, np.where(none, zero, end))
-            plain[1][j] = np.where(both, -radius, np.where(none, zero, sign * end))
-            plain[2][j] = np.where(none, middle, np.where(both, zero, end))
-            plain[3][j] = np.where(none, radius, np.where(both, zero, -sign * end))
+            end, sign = 0.5 * where(positive, low, high), np.where(positive, 1, -1)
+            plain[0][j] = where(both, middle, where(none, 0, end))
+            plain[1][j] = where(both, -radius, where(none, 0, sign * end))
+            plain[2][j] = where(none, middle, where(both, 0, end))
+            plain[3][j] = where(none, radius, where(both, 0, -sign * end))
             some[j] = positive.astype(np.int64) + negative
             signed[j] = positive.astype(np.int64) - negative
         off = layer.forward(plain[0]) + layer.signed.forward(plain[1])
-        gap = layer.bias + layer.forward(plain[2]) + layer.signed.forward(plain[3])
+        gap = layer.moved(layer.forward(plain[2]) + layer.signed.forward(plain[3]))
         return SharedCut(self, off, gap, layer, some, signed)
 
 
@@ -62,41 +62,42 @@ class SharedCut:
     """A mask of inputs at one scope; `some` and `signed` are keep + drop and keep - drop."""
 
     mask: SharedMask
-    off: Array
-    gap: Array
+    off: Any
+    gap: Any
     layer: Layer
     some: dict[int, Array]
     signed: dict[int, Array]
 
-    def transpose(self, kappa: Array) -> list[tuple[int, Array]]:
-        parts = [(j, halved(part * self.some[j])) for j, part in self.layer.transpose(kappa)]
-        return parts + [(j, halved(part * self.signed[j])) for j, part in self.layer.signed.transpose(kappa)]
+    def transpose(self, kappa: Any) -> list[tuple[int, Any]]:
+        parts = [(j, 0.5 * part * self.some[j]) for j, part in self.layer.transpose(kappa)]
+        return parts + [(j, 0.5 * part * self.signed[j]) for j, part in self.layer.signed.transpose(kappa)]
 
 
 @dataclass(frozen=True, eq=False)
 class RowMask:
-    """P = W where the bits [a, inputs] of `neurons` [a] are set."""
+    """P = W where the bits [a, inputs] of `neurons` [a] are set; for one scope at a time."""
 
     neurons: Ints
     bits: Array
 
     def at(self, layer: Layer, scope: Scope) -> RowCut:
-        unit = np.zeros((len(self.neurons), layer.size), np.int64)
-        unit[np.arange(len(self.neurons)), self.neurons] = 1
-        boxes = {j: scope.box(j) for j in layer.sources}
-        rows = {j: 0 * unit[:, :1] + 0 * low for j, (low, _) in boxes.items()}
+        unit = 0 * scope.low[:, :1] + np.eye(layer.size)[self.neurons]
+        rows: dict[int, Any] = {}
         for j, part in layer.transpose(unit):
-            rows[j] = rows[j] + part
-        off = np.zeros(layer.size, scope.low.dtype)
-        gap = off + layer.bias
-        kept, start = {}, 0
-        for j, (low, high) in boxes.items():
-            kept[j] = np.where(self.bits[:, start : start + len(low)], rows[j], 0 * rows[j])
-            start += len(low)
+            rows[j] = rows[j] + part if j in rows else part
+        off, gap, start = 0, 0, 0  # type: Any, Any, int
+        kept: dict[int, Any] = {}
+        for j in layer.sources:
+            low, high = scope.box(j)
+            kept[j] = where(self.bits[:, start : start + low.shape[1]], rows[j], 0)
+            start += low.shape[1]
             rest = rows[j] - kept[j]
-            off[self.neurons] += np.minimum(kept[j] * low, kept[j] * high).sum(axis=1)
-            gap[self.neurons] += np.maximum(rest * low, rest * high).sum(axis=1)
-        return RowCut(self, off, gap, kept)
+            off = off + np.minimum(kept[j] * low, kept[j] * high).sum(axis=1)
+            gap = gap + np.maximum(rest * low, rest * high).sum(axis=1)
+        place = np.full(layer.size, -1)
+        place[self.neurons] = np.arange(len(self.neurons))
+        spread = Chain((Select(place, len(self.neurons)),), len(self.neurons))
+        return RowCut(self, spread.forward(off[None]), layer.moved(spread.forward(gap[None])), kept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +105,11 @@ class RowCut:
     """Masks of single weights at one scope."""
 
     mask: RowMask
-    off: Array
-    gap: Array
-    kept: dict[int, Array]
+    off: Any
+    gap: Any
+    kept: dict[int, Any]
 
-    def transpose(self, kappa: Array) -> list[tuple[int, Array]]:
+    def transpose(self, kappa: Any) -> list[tuple[int, Any]]:
         return [(j, kappa[:, self.mask.neurons] @ rows) for j, rows in self.kept.items()]
 
 
@@ -125,12 +126,6 @@ class Scattered:
     def part(self, rows: slice) -> Scattered:
         return self if len(self.values) == 1 else replace(self, values=self.values[rows])
 
-    def filled(self, background: Array) -> Array:
-        """Over a background [m, n] or [n] for the others."""
-        found = np.array(np.broadcast_to(background, (len(self.values), background.shape[-1])), np.float64)
-        found[:, self.members] = self.values
-        return found
-
 
 @dataclass(frozen=True, eq=False)
 class Share:
@@ -139,10 +134,6 @@ class Share:
     mask: Mask
     amount: Scattered
     relative: bool
-
-    def kappa(self, r: Array) -> Array:
-        amount = self.amount.filled(np.zeros(r.shape[1]))
-        return -amount * (np.maximum(-r, 0.0) if self.relative else np.ones_like(r))
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,12 +159,28 @@ class Witness:
     sections: dict[int, Section]
     slope: str = "adaptive"
 
+    @property
+    def single(self) -> bool:
+        """Whether it has cuts that must be judged in one scope alone."""
+        return any(isinstance(share.mask, RowMask) for section in self.sections.values() for share in section.shares)
+
     def part(self, rows: slice) -> Witness:
         """For some of the rows."""
         return replace(self, sections={k: section.part(rows) for k, section in self.sections.items()})
 
+
+_NOTHING = Section()
+
+
+@dataclass(frozen=True, eq=False)
+class Witnesses:
+    """Several, each for the rows after those of the one before it; all with the same slopes where they say nothing."""
+
+    counts: Sequence[int]
+    parts: Sequence[Witness]
+
     def chooser(self, net: Network, scope: Scope) -> Choose:
-        """The multipliers for one scope."""
+        """The multipliers, where the scope has one row for each row, or one for all."""
 
         def choose(k: int, r: Array) -> Choice:
             return self._multipliers(net.layers[k - 1], scope, k, r)
@@ -181,28 +188,57 @@ class Witness:
         return choose
 
     def _multipliers(self, layer: Layer, scope: Scope, k: int, r: Array) -> Choice:
-        section = self.sections.get(k, _NOTHING)
+        sections = [part.sections.get(k, _NOTHING) for part in self.parts]
         low, high = scope.lower[k - 1], scope.upper[k - 1]
-        cuts = [(share.kappa(r), share.mask.at(layer, scope)) for share in section.shares]
-        mu = np.zeros_like(r)
-        if not section.plain:
-            rest, balance = r, 0.0 * r  # balance: what passing costs more than blocking
-            for kappa, cut in cuts:
-                rest = rest - kappa
-                balance = balance + kappa * (cut.gap + cut.off)
-            slopes = SLOPE_KINDS[self.slope](low, high)
-            if section.slopes is not None:
-                slopes = section.slopes.filled(slopes)
-            with np.errstate(all="ignore"):
-                chord = np.clip((balance + rest * high) / (high - low), np.minimum(rest, 0.0), 0.0)
-            ambiguous = np.where(rest >= 0, slopes * rest, chord)
-            mu = np.where(low >= 0, rest, np.where(high <= 0, 0.0, ambiguous))
-        if section.deltas is not None:
-            mu = mu + section.deltas.filled(np.zeros(r.shape[1]))
+        cuts = self._cuts(layer, scope, sections, r)
+        rest, balance = r, 0.0  # type: Array, Any
+        for kappa, cut in cuts:  # balance: what passing costs more than blocking
+            rest = rest - kappa
+            balance = balance + kappa * (cut.gap + cut.off)
+        slopes = self._filled([s.slopes for s in sections], SLOPE_KINDS[self.parts[0].slope](low, high))
+        chord = np.clip((balance + rest * high) / (high - low), np.minimum(rest, 0.0), 0.0)
+        mu = np.where(low >= 0, rest, np.where(high <= 0, 0.0, np.where(rest >= 0, slopes * rest, chord)))
+        if any(section.plain for section in sections):
+            mu = np.where(np.repeat([section.plain for section in sections], self.counts)[:, None], 0.0, mu)
+        if any(section.deltas is not None for section in sections):
+            mu = mu + self._filled([s.deltas for s in sections], np.zeros((1, layer.size)))
         return mu, cuts
 
+    def _filled(self, given: Sequence[Scattered | None], background: Array) -> Array:
+        """Numbers [m, n] where they are given, over a background [1 or m, n]."""
+        if all(part is None for part in given):
+            return background
+        found = np.array(np.broadcast_to(background, (sum(self.counts), background.shape[1])))
+        end = 0
+        for count, part in zip(self.counts, given, strict=True):
+            end += count
+            if part is not None:
+                found[end - count : end, part.members] = part.values
+        return found
 
-_NOTHING = Section()
+    def _cuts(self, layer: Layer, scope: Scope, sections: Sequence[Section], r: Array) -> list[Any]:
+        """Cuts with their kappa [m, n]: the first of every section together, then the second, and so on."""
+        found = []
+        for c in range(max(len(section.shares) for section in sections)):
+            shares = [section.shares[c] if c < len(section.shares) else None for section in sections]
+            amount = self._filled(
+                [None if share is None else share.amount for share in shares], np.zeros((1, layer.size))
+            )
+            relative = np.repeat([share is not None and share.relative for share in shares], self.counts)[:, None]
+            kappa = -amount * np.where(relative, np.maximum(-r, 0.0), 1.0)
+            found.append(
+                (kappa, self._mask([None if share is None else share.mask for share in shares]).at(layer, scope))
+            )
+        return found
+
+    def _mask(self, masks: Sequence[Mask | None]) -> Mask:
+        first = next(mask for mask in masks if mask is not None)
+        if len(masks) == 1 or isinstance(first, RowMask):
+            return first
+        none = np.zeros_like(first.positive)
+        sides = [(none, none) if m is None else (m.positive, m.negative) for m in masks]  # type: ignore[union-attr]
+        positive, negative = (np.repeat(np.concatenate(side), self.counts, axis=0) for side in zip(*sides, strict=True))
+        return SharedMask(positive, negative)
 
 
 def _chord(low: Array, high: Array) -> Array:
@@ -267,6 +303,6 @@ def _share(stream: Stream, net: Network, k: int, rows: int) -> Share:
 
 
 def _bits(stream: Stream, n: int) -> Array:
-    found = np.zeros(n, np.bool_)
-    found[stream.set(n)] = True
+    found = np.zeros((1, n), np.bool_)
+    found[:, stream.set(n)] = True
     return found

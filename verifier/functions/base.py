@@ -80,7 +80,7 @@ class Line:
     touch: Float[Tensor, "*axes"]
 
 
-BISECTIONS = 24
+BISECTIONS = 6
 """Steps by which the slope of a good line is found; a line is valid whatever its slope."""
 
 
@@ -136,15 +136,25 @@ class Scalar(Function):
     def middle(self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"], side: float) -> Float[Tensor, "*axes"]:
         """The slope of the line that is nearest to f in the middle of the interval: the one that cuts off least.
 
-        With h(a) the offset of a line, h(a) + a m is concave in a, with the slope m - t*(a): so a bisection finds it.
+        With h(a) the offset of a line, h(a) + a m is concave in a, with the slope m - t*(a).  Where f is convex or
+        concave it is greatest for the tangent in the middle or for the chord, elsewhere a bisection comes near.
         """
-        m = (low + high) / 2
+        m = low / 2 + high / 2
         least, most = self.steepness(low, high)
-        for _ in range(BISECTIONS):
+        best, reached = (least + most) / 2, torch.full_like(m, -torch.inf)
+        probes = [self.slope(m), (self.value(high) - self.value(low)) / (high - low)]
+        for step in range(len(probes) + BISECTIONS):
             a = (least + most) / 2
-            more = side * (m - self.line(a, low, high, side).touch) > 0
+            if step < len(probes):
+                a = torch.where(torch.isfinite(probes[step]), probes[step], a)
+                a = torch.minimum(torch.maximum(a, least), most)
+            line = self.line(a, low, high, side)
+            at_middle = side * (line.offset + a * m)
+            better = at_middle > reached
+            best, reached = torch.where(better, a, best), torch.where(better, at_middle, reached)
+            more = side * (m - line.touch) > 0
             least, most = torch.where(more, a, least), torch.where(more, most, a)
-        return (least + most) / 2
+        return best
 
 
 def limited(

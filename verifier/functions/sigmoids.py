@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from verifier.functions.curve import Curve, Piece
+from verifier.functions.names import FUNCTIONS, stands_for
 from verifier.shapes import Float, Tensor
 
 LOWER, UPPER = Piece(-torch.inf, 0.0, convex=True), Piece(0.0, torch.inf, convex=False)
@@ -28,6 +29,8 @@ class SShaped(Curve):
         """About the point below 0 at which f' = a."""
 
 
+@FUNCTIONS.register("Sigmoid")
+@stands_for("sigmoid", "special_expit")
 @dataclass(frozen=True)
 class Sigmoid(SShaped):
     """1 / (1 + exp(-t)), whose derivative is f(t) f(-t)."""
@@ -48,6 +51,8 @@ class Sigmoid(SShaped):
         return torch.log(f) - torch.log1p(-f)
 
 
+@FUNCTIONS.register("Tanh")
+@stands_for("tanh")
 @dataclass(frozen=True)
 class Tanh(SShaped):
     """tanh(t), whose derivative 1 / cosh(t)^2 is four times that of a sigmoid at 2 t."""

@@ -50,10 +50,37 @@ class Classes:
     standing: Int[Tensor, " n"]
     mirrored: Bool[Tensor, " n"]
 
+    @classmethod
+    def of_one_each(cls, n: int) -> Classes:
+        """Everybody stands for itself."""
+        return cls(torch.arange(n), torch.zeros(n, dtype=torch.bool))
+
     @property
     def alone(self) -> Bool[Tensor, " n"]:
         """Who stands for itself."""
         return self.standing == torch.arange(len(self.standing))
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMerge:
+    """What became of a layer of the given network: enough for others to do the same, and to compare."""
+
+    classes: Classes
+    kept: Bool[Tensor, " n"]  # the neurons of the merged network
+    multiplied: bool  # whether its rows were multiplied out
+
+    @property
+    def superfluous(self) -> int:
+        """How many neurons are not kept."""
+        return int((~self.kept).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Merging:
+    """A merged network, and how it came about; no layers if it is the given one."""
+
+    network: Network
+    layers: tuple[LayerMerge, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +90,18 @@ class Draft:
     layer: Affine  # with the terms that it was given
     rows: Rows | None  # None if they are not known exactly, or if a glance shows that no two are alike
     factors: dict[int, LinearMap]  # what stands for the rows then
-    alone: Bool[Tensor, " n"]  # which neurons stand for themselves
+    classes: Classes
 
 
 def merged(net: Network) -> Network:
-    """The network without ReLUs that other ones make superfluous; the same object if there are none.
+    """The network without ReLUs that other ones make superfluous; the same object if there are none."""
+    return merging(net).network
 
-    Networks with products stay as they are.
-    """
+
+def merging(net: Network) -> Merging:
+    """The same, with what was done.  Networks with products stay as they are."""
     if any(group.function.arity > 1 for group in net.groups):
-        return net
+        return Merging(net)
     meanings, drafts = [Meaning.unchanged(0, net.n_in)], []
     for k, layer in enumerate(net.layers, start=1):
         rows = _rows(layer, meanings)
@@ -80,11 +109,11 @@ def merged(net: Network) -> Network:
         if rows is not None and k <= len(net.groups) and layer.function.is_relu:
             classes = _classes(rows, layer.size)
             meanings.append(_meaning(k, rows, classes))
-            draft = replace(draft, alone=classes.alone)
+            draft = replace(draft, classes=classes)
         else:
             meanings.append(Meaning.unchanged(k, layer.size))
         drafts.append(draft)
-    return net if all(meaning.same for meaning in meanings) else _pruned(net, drafts)
+    return Merging(net) if all(meaning.same for meaning in meanings) else _pruned(net, drafts)
 
 
 def _rows(layer: Affine, meanings: Sequence[Meaning]) -> Rows | None:
@@ -116,7 +145,7 @@ def _all_different(layer: Affine) -> bool:
 def _exact(layer: Affine, rows: Rows) -> Draft:
     """A layer by its exact rows."""
     known = replace(layer, bias=rows[CONSTANT].dense()[:, 0])
-    return Draft(known, rows, {}, torch.ones(layer.size, dtype=torch.bool))
+    return Draft(known, rows, {}, Classes.of_one_each(layer.size))
 
 
 def _factored(layer: Affine, meanings: Sequence[Meaning]) -> Draft:
@@ -135,7 +164,7 @@ def _factored(layer: Affine, meanings: Sequence[Meaning]) -> Draft:
             found = term if meanings[source].same else compose(term, map_of(entries))
             maps[s] = add(maps[s], found) if s in maps else found
     known = replace(layer, bias=bias, bias_error=error)
-    return Draft(known, None, dict(sorted(maps.items())), torch.ones(layer.size, dtype=torch.bool))
+    return Draft(known, None, dict(sorted(maps.items())), Classes.of_one_each(layer.size))
 
 
 def _classes(rows: Rows, size: int) -> Classes:
@@ -195,7 +224,7 @@ def _meaning(k: int, rows: Rows, classes: Classes) -> Meaning:
     return Meaning({**terms, k: itself, CONSTANT: constant}, False)
 
 
-def _pruned(net: Network, drafts: Sequence[Draft]) -> Network:
+def _pruned(net: Network, drafts: Sequence[Draft]) -> Merging:
     """Only the neurons that stand for themselves and that somebody reads; groups without any are left out."""
     alive = _alive(net, drafts)
     numbers = {0: 0}
@@ -203,8 +232,11 @@ def _pruned(net: Network, drafts: Sequence[Draft]) -> Network:
         if bool(alive[k].any()):
             numbers[k] = len(numbers)
     left = Left(alive, numbers, convolutions(term for layer in net.layers for _, term in layer.terms))
-    shrunk = [_shrunk(drafts[k - 1], k, left) for k in (*list(numbers)[1:], len(drafts))]
-    return Network(net.input_shape, tuple(shrunk[:-1]), shrunk[-1])
+    *groups, output = (_shrunk(drafts[k - 1], k, left) for k in (*list(numbers)[1:], len(drafts)))
+    done = [
+        LayerMerge(draft.classes, kept, draft.rows is not None) for draft, kept in zip(drafts, alive[1:], strict=True)
+    ]
+    return Merging(Network(net.input_shape, tuple(groups), output), tuple(done))
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,14 +252,15 @@ class Left:
 
 def _alive(net: Network, drafts: Sequence[Draft]) -> list[Bool[Tensor, " n"]]:
     """Who is read by the output, directly or through others: the input, all groups, and the output itself."""
-    alive = [torch.ones(net.n_in, dtype=torch.bool), *(torch.zeros_like(draft.alone) for draft in drafts)]
-    alive[-1] = drafts[-1].alone
+    alive = [torch.ones(size, dtype=torch.bool) for size in (net.n_in, *(draft.layer.size for draft in drafts))]
+    for hidden in alive[1:-1]:
+        hidden.zero_()
     for k in range(len(drafts), 0, -1):
         draft = drafts[k - 1]
         if draft.rows is None:
             for source in draft.factors:
                 if source:
-                    alive[source] |= drafts[source - 1].alone
+                    alive[source] |= drafts[source - 1].classes.alone
             continue
         for source, entries in draft.rows.items():
             if source != CONSTANT:

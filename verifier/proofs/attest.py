@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -12,10 +12,10 @@ from verifier.bounding.core.closing import closes
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.solvers.solver import Proof, Task
 from verifier.network.network import Network
-from verifier.proofs.witness import BYTE, PRECISIONS, Precision, Witness, rounded, witness_of
+from verifier.proofs.witness import BYTE, PRECISIONS, Precision, Witness, parallel, rounded, witness_of
 from verifier.search.signs.proving import Proved, Prover
 from verifier.search.signs.root import Batch
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Float, Int, Tensor
 
 CAUTION = 32.0
 """How many times its own rounding error a bound must be above zero: whoever checks it may count errors otherwise."""
@@ -23,16 +23,24 @@ CAUTION = 32.0
 
 @dataclass(frozen=True, eq=False)
 class Attested(Proof):
-    """A rounded witness, with the sweep that it is for."""
+    """A rounded witness, with the sweep that it is for; and those of its regions that are meant (None: all).
+
+    Witnesses and sweeps are large, so that regions are only named.
+    """
 
     witness: Witness
     sweep: Sweep
     precision: Precision
+    rows: Int[Tensor, " D"] | None = None
 
     kind = "attested"
 
+    def select(self, rows: Tensor | slice) -> Attested:
+        every = torch.arange(self.sweep.region.count, device=self.sweep.region.lower.device)
+        return replace(self, rows=(every if self.rows is None else self.rows)[rows])
+
     def lower(self, task: Task) -> Float[Tensor, "D S"]:
-        return cautious(self.witness, task)
+        return cautious(self.witness if self.rows is None else self.witness.select(self.rows), task)
 
 
 def cautious(witness: Witness, task: Task) -> Float[Tensor, "D S"]:
@@ -57,7 +65,7 @@ class AsWritten(Prover):
             done = closes(lower)
             if precision is PRECISIONS[-1]:
                 done = torch.ones_like(done)
-            yield Proved(rows[done], lower[done], Attested(witness.select(done), task.sweep.select(done), precision))
+            yield Proved(rows[done], lower[done], Attested(witness, task.sweep, precision).select(done))
             if bool(done.all()):
                 return
             rows, batch, found = rows[~done], batch.select(~done), found.select(~done)
@@ -67,15 +75,16 @@ class AsWritten(Prover):
 class BoundsAsWritten(Bounder):
     """The bounds that another bounder's variables give once they are rounded: better ones could not be checked.
 
-    requires:   a bounder whose bounds carry a state that is a witness (`CONVERSIONS`); networks in float64
-    guarantees: rigorous bounds, each with the `Attested` witness that gives it
+    requires:   networks in float64
+    guarantees: rigorous bounds, each with the `Attested` witness that gives it.  Bounders without variables have
+                chosen slopes beforehand; then Wong and Kolter's are taken
     """
 
     inner: Bounder
 
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         found = self.inner.bound(net, region, objective, until)
-        assert isinstance(found.state, Proof), f"{type(self.inner).__name__} gives no proof"
         task = Task(Sweep.prepare(net, region, objective.layer), objective)
-        witness = rounded(witness_of(found.state, task), task.sweep, BYTE)
+        own = witness_of(found.state, task) if isinstance(found.state, Proof) else parallel(task)
+        witness = rounded(own, task.sweep, BYTE)
         return Bound(cautious(witness, task), found.x0, Attested(witness, task.sweep, BYTE), found.iterations)

@@ -56,11 +56,15 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Sharper:
-    """Better bounds of hidden neurons of one group, on a whole box of the property."""
+    """Better bounds of hidden neurons of one group, on a whole box of the property.
+
+    Those of the root were there before anything was closed; with the others a search has gone on.
+    """
 
     box: int
     group: int
     pieces: Written
+    root: bool = False
 
 
 Note = Born | Said | Dropped | Sharper
@@ -88,6 +92,7 @@ class Ledger:
         self._domains: dict[int, Domain] = {}
         self._wholes: list[Born] = []
         self._sharper: dict[int, list[tuple[int, int]]] = {}  # group and place in the file, by box
+        self._rooted: dict[int, list[tuple[int, int]]] = {}  # the same of the root
         self.leaves = 0
 
     def keep(self, notes: Iterable[Note]) -> None:
@@ -102,8 +107,9 @@ class Ledger:
                 case Dropped(numbers=numbers):
                     for number in numbers:
                         self._domains[number].dropped = True
-                case Sharper(box=box, group=group, pieces=pieces):
-                    self._sharper.setdefault(box, []).append((group, self._put(pieces)))
+                case Sharper(box=box, group=group, pieces=pieces, root=root):
+                    kind = self._rooted if root else self._sharper
+                    kind.setdefault(box, []).append((group, self._put(pieces)))
 
     def _born(self, born: Born) -> None:
         self._domains[born.number] = Domain(born.places, boxes=born.boxes)
@@ -153,6 +159,22 @@ class Ledger:
             found.append(([clause], known[0]))
         return found
 
+    def rooted(self, box: int, recalls: bool) -> Iterator[Written]:
+        """The better bounds of hidden neurons that a box had from the beginning, lowest groups first.
+
+        `recalls` says that its search has begun without them (`recalled`).
+        """
+        found = sorted(self._rooted.get(box, []))
+        if found and recalls:
+            yield Pieces().numbers(Node.KEEP).done()
+        for _, place in found:
+            yield self._get(place)
+
+    def recalled(self, box: int) -> Iterator[Written]:
+        """What was known before the better bounds of the root, if there were some."""
+        if self._rooted.get(box):
+            yield RECALL
+
     def sharper(self, box: int) -> Iterator[Written]:
         """The better bounds of hidden neurons of a box, lowest groups first; what was known before them is kept."""
         found = sorted(self._sharper.get(box, []))
@@ -170,8 +192,8 @@ class Ledger:
     def by_signs(self, box: int, number: int, clauses: int) -> Iterator[Written]:
         """The nodes of a domain and of all below it, on a whole box whose hidden neurons may have got better bounds.
 
-        What was closed before that was closed by looser bounds, and is judged by these: multipliers depend on bounds,
-        so that sharper ones need not give a better value.
+        What was closed before that was closed by looser bounds, and is judged by these, whole subtrees at once:
+        multipliers depend on bounds, so that sharper ones need not give a better value.
         """
         yield from self._below(number, [], clauses, self._moved(box))
 
@@ -185,7 +207,10 @@ class Ledger:
 
     def _below(self, number: int, finish: Sequence[Piece], clauses: int, moved: int) -> Iterator[Written]:
         """requires: the domain is complete; `clauses` is how many the property has"""
+        old = self._before(number, moved) if moved else set()
         waiting: list[int | Written] = [number]
+        if number in old:
+            waiting.append(RECALL)
         while waiting:
             now = waiting.pop()
             if isinstance(now, list):
@@ -193,8 +218,6 @@ class Ledger:
                 continue
             domain = self._domains[now]
             for place in domain.nodes:
-                if place < moved and domain.closed and place == domain.nodes[-1]:
-                    yield Pieces().numbers(Node.RECALL).done()
                 yield self._get(place)
             if domain.closed:
                 self.leaves += 1
@@ -202,15 +225,35 @@ class Ledger:
                 waiting += reversed([list(finish), *parted([([c], n) for c, n in domain.finished_by], clauses)])
             else:
                 below = [(self._domains[child].places, child) for child in domain.children]
-                waiting += reversed(list(_cut(below) if domain.boxes else _split(below)))
+                for item in reversed(list(_cut(below) if domain.boxes else _split(below))):
+                    waiting.append(item)
+                    if isinstance(item, int) and item in old and now not in old:
+                        waiting.append(RECALL)
+
+    def _before(self, number: int, moved: int) -> set[int]:
+        """The domains below a complete one whose last word was said before a place in the file."""
+        order = [number]
+        for known in order:  # it grows
+            order += [] if self._domains[known].closed else self._domains[known].children
+        found: set[int] = set()
+        for known in reversed(order):
+            domain = self._domains[known]
+            parts = all(child in found for child in domain.children)
+            if domain.nodes[-1] < moved if domain.closed else parts:
+                found.add(known)
+        return found
+
+
+RECALL: Written = Pieces().numbers(Node.RECALL).done()
+"""What was kept is all that is known."""
 
 
 def parted(subtrees: Sequence[tuple[list[int], int]], clauses: int) -> Iterator[int | Written]:
     """Whole domains one after the other, each in the scope of its own clauses; the last one has what is left."""
-    for some, number in subtrees[:-1]:
-        yield Pieces().numbers(Node.PART).members(chosen(clauses, some)).done()
+    for place, (some, number) in enumerate(subtrees, 1):
+        if place < len(subtrees):
+            yield Pieces().numbers(Node.PART).members(chosen(clauses, some)).done()
         yield number
-    yield subtrees[-1][1]
 
 
 Below = list[tuple[tuple[Place, ...], int]]

@@ -20,7 +20,6 @@ from verifier.proofs.writer import ProofFile, ProofWriter
 from verifier.property.problem import Problem
 from verifier.search.problem import ProblemSearch
 from verifier.search.signs.space import Policy
-from verifier.search.signs.tighten import Never
 
 KINDS = {None: 0, Slope.ADAPTIVE: 1, Slope.PARALLEL: 8}
 """How the checker computes the bounds of hidden neurons that a search begins with."""
@@ -34,22 +33,31 @@ class Recording:
 
     def __init__(self, path: str, hidden: GroupBounds, policy: Policy) -> None:
         """Raises InputError, in one sentence, for settings whose bounds have no form in a proof."""
-        if not isinstance(hidden, RootBounds):
-            raise InputError("`bounding.sharpen` sharpens bounds in a way that --proof cannot write down", path)
+        first = hidden.first
+        if not isinstance(first, RootBounds):
+            raise InputError("`bounding.intermediate` bounds neurons in a way that --proof cannot write down", path)
         for tier in policy.ladder.tiers:
             if tier.solver.kind not in CONVERSIONS:
                 raise InputError(f"bounds of the tier '{tier.name}' cannot be written down by --proof", path)
-        self.path, self._kinds = path, KINDS[hidden.slope] + (EVERY if hidden.passing_bytes else 0)
+        self.path, self._kinds = path, KINDS[first.slope] + (EVERY if first.passing_bytes else 0)
+        self._hidden = hidden
         self._writer: ProofWriter | None = None
 
     def begin(self, problem: Problem) -> None:
-        """The instance is loaded.  Raises InputError if it has rows that no proof can hold."""
+        """The instance is loaded.  Raises InputError if it has rows, or groups, that no proof can hold."""
+        if not problem.network.piecewise_linear:
+            raise InputError("the network has other functions than ReLUs, which --proof cannot write down", self.path)
         self._writer = ProofWriter(problem, self._kinds)
 
     @property
     def writer(self) -> ProofWriter:
         assert self._writer is not None, "the instance was not loaded"
         return self._writer
+
+    @property
+    def hidden(self) -> GroupBounds:
+        """How the hidden neurons of whole boxes get their bounds."""
+        return self._hidden.told_of(self.writer.improved, BoundsAsWritten)
 
     def careful(self, found: ClauseBounds) -> ClauseBounds:
         """The bounds of the root, but clauses that they close by less than whoever checks them may need are open."""
@@ -64,11 +72,17 @@ class Recording:
 
     def provable(self, search: ProblemSearch) -> ProblemSearch:
         """The search with those means only whose closings can be written down."""
-        policy = replace(search.policy, prover=AsWritten(), tightening=Never())
+        policy = replace(search.policy, prover=AsWritten(), tightening=search.policy.tightening.repeatable())
         sharpening = search.sharpening
         if sharpening is not None:
             sharpening = replace(sharpening, bounder=BoundsAsWritten(sharpening.bounder))
-        return replace(search, policy=policy, sharpening=sharpening, inputs=replace(search.inputs, care=CARE))
+        return replace(
+            search,
+            policy=policy,
+            intermediate=self._hidden.first,
+            sharpening=sharpening,
+            inputs=replace(search.inputs, care=CARE),
+        )
 
     def written(self, header: dict[str, Any]) -> ProofFile | str:
         """Writes the file; where that does not succeed, a sentence that says why."""

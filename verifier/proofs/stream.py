@@ -6,15 +6,17 @@ whole proof is put in order, so until then a node is a list of pieces: bytes, an
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 
 class Node(IntEnum):
@@ -33,8 +35,7 @@ class Node(IntEnum):
     IMPLY = 11
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """A set of numbers below n that the proof keeps, as packed bits."""
 
     n: int
@@ -44,14 +45,64 @@ class Kept:
 Piece = bytes | Kept
 
 
+SHORT = [bytes([number]) for number in range(0x80)]
+"""Numbers of one byte."""
+
+
 def varint(number: int) -> bytes:
     """Seven bits per byte, lowest first; the top bit says that another byte follows."""
+    if number < 0x80:
+        return SHORT[number]
     found = bytearray()
     while number >= 0x80:
         found.append(number & 0x7F | 0x80)
         number >>= 7
     found.append(number)
     return bytes(found)
+
+
+def varints(numbers: Ints) -> tuple[bytes, Ints]:
+    """Many of them, one after the other, and where each of them ends."""
+    widths = np.sum([numbers >> bits > 0 for bits in range(7, 63, 7)], axis=0, dtype=np.int64) + 1
+    ends = np.cumsum(widths)
+    found = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
+    for byte in range(int(widths.max(initial=0))):
+        some = widths > byte
+        more = np.where(widths[some] > byte + 1, 0x80, 0)
+        found[ends[some] - widths[some] + byte] = (numbers[some] >> 7 * byte & 0x7F) | more
+    return found.tobytes(), ends
+
+
+def sets(masks: Bools, keep: bool = False) -> list[Piece]:
+    """One set for each row [rows, n] of masks, in the shortest form unless they are to be kept."""
+    n, counts = masks.shape[1], masks.sum(axis=1)
+    every, many = counts == n, counts > (2 if keep else n)
+    thin = ~every & ~many & ((2 + 2 * counts < n / 8) | (counts == 0))
+    bits, listed = np.packbits(masks, axis=1, bitorder="little"), iter(_listed(masks[thin]) if thin.any() else ())
+    found: list[Piece] = []
+    for row in range(len(masks)):
+        if every[row]:
+            found.append(b"\0")
+        elif many[row]:
+            found.append(Kept(n, bits[row].tobytes()))
+        else:
+            found.append(next(listed) if thin[row] else b"\1" + bits[row].tobytes())
+    return found
+
+
+def _listed(masks: Bools) -> list[bytes]:
+    """Sets as their count, their first member, and the gaps between the others."""
+    rows, places = np.nonzero(masks)
+    counts = masks.sum(axis=1)
+    ends = np.cumsum(counts + 2)
+    starts = ends - counts - 2
+    first = np.diff(rows, prepend=-1) > 0
+    numbers = np.empty(len(places) + 2 * len(masks), dtype=np.int64)
+    numbers[starts], numbers[starts + 1] = 3, counts
+    numbers[np.arange(len(places)) + 2 * (rows + 1)] = np.where(first, places, np.diff(places, prepend=0) - 1)
+    data, stops = varints(numbers)
+    edges = [0, *(int(stops[end - 1]) for end in ends)]
+    return [data[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
 class Pieces:
@@ -70,32 +121,9 @@ class Pieces:
         self._bytes += struct.pack(f"<{len(values)}d", *values)
         return self
 
-    def grid(self, values: NDArray[np.float64], steps: int) -> Pieces:
-        """Numbers that are multiples of 1 / steps, in [0, 1]: one or two bytes each."""
-        kind, dtype = (0, "u1") if steps == 255 else (1, "<u2")
-        self._bytes.append(kind)
-        self._bytes += np.rint(values * steps).astype(dtype).tobytes()
-        return self
-
-    def floats(self, values: NDArray[np.float64], single: bool) -> Pieces:
-        """Any numbers; `single` says that each is a float32."""
-        self._bytes.append(2 if single else 3)
-        self._bytes += values.astype("<f4" if single else "<f8").tobytes()
-        return self
-
-    def members(self, mask: Bools, keep: bool = False) -> Pieces:
-        """A set, in the shortest form unless it is to be kept."""
-        n, places = len(mask), np.flatnonzero(mask)
-        if len(places) == n:
-            return self.numbers(0)
-        if keep and len(places) > 2:
-            return self.add([Kept(n, np.packbits(mask, bitorder="little").tobytes())])
-        if 2 + 2 * len(places) < n / 8 or not len(places):
-            self.numbers(3, len(places))
-            return self.numbers(*places[:1].tolist(), *(np.diff(places) - 1).tolist())
-        self.numbers(1)
-        self._bytes += np.packbits(mask, bitorder="little").tobytes()
-        return self
+    def members(self, mask: Bools) -> Pieces:
+        """A set, in the shortest form."""
+        return self.add(sets(mask[np.newaxis]))
 
     def raw(self, data: bytes) -> Pieces:
         self._bytes += data
@@ -129,7 +157,7 @@ class SetTable:
 
     def written(self, pieces: Sequence[Piece]) -> bytes:
         """The pieces with every set in its place: the first time as it is, then as a number."""
-        return b"".join(piece if isinstance(piece, bytes) else self._set(piece) for piece in pieces)
+        return b"".join([piece if isinstance(piece, bytes) else self._set(piece) for piece in pieces])
 
     def _set(self, kept: Kept) -> bytes:
         known = self._known.get(kept)

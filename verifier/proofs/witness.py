@@ -12,20 +12,19 @@ source:     docs/proofs.md; slopes, split multipliers, Big-M multipliers, duals 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from verifier.bounding.core.state import State
-from verifier.bounding.core.sweep import Choice, Kinks, Plane, Remainder, Sweep
+from verifier.bounding.core.sweep import Kinks, Plane, Remainder, Sweep
 from verifier.bounding.cuts.anderson import Cut
-from verifier.bounding.cuts.faces import CutFaces, Face
+from verifier.bounding.solvers.decomposition import Decomposition, PairVariables
 from verifier.bounding.solvers.face_dual import FaceVariables
 from verifier.bounding.solvers.lagrangian import Multipliers
 from verifier.bounding.solvers.multipliers import MultiplierVariables
-from verifier.bounding.solvers.propagated import PropagatedDual
 from verifier.bounding.solvers.solver import Proof, Task
 from verifier.shapes import Float, Tensor
 
@@ -40,6 +39,13 @@ class CutPart(State):
     cut: Cut
     share: Float[Tensor, "D S a"]  # in [0, 1]
     shift: Float[Tensor, "D S a"] | None = None  # >= 0
+
+    def pure(self, masks: int) -> Iterator[CutPart]:
+        """The same without mixtures: each of them becomes so many cuts, which together come near to it."""
+        parts = self.cut.pure(masks)
+        for cut in parts:
+            shift = None if self.shift is None else self.shift / len(parts)
+            yield replace(self, cut=cut, share=self.share / len(parts), shift=shift)
 
     def kappa(self, r: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
         return self.share * r.clamp(max=0.0) if self.shift is None else -self.shift
@@ -148,22 +154,14 @@ def _least(
 
 def of_faces(state: FaceVariables, task: Task) -> Witness:
     """Slopes, split multipliers and shares of cuts: the faces that they choose."""
-    faces, point = state.faces(task), state.start(task, state.dual(task))
-    choices = faces.choices(point[..., : faces.variables])
-    bent = faces.faces if isinstance(faces, PropagatedDual) else [None] * len(choices)
+    faces = state.faces(task)
+    point = state.start(task, state.dual_of(task, faces))
+    plain = faces.plain_choices(point)
     parts = []
-    for kinks, choice, cuts in zip(task.sweep.kinks, choices, bent, strict=True):
+    for kinks, choice, cuts in zip(task.sweep.kinks, plain, faces.weighted_cuts(point), strict=True):
         split = None if kinks.sign is None or choice.split is None else -kinks.sign * choice.split
-        parts.append(GroupPart(choice.slope, split, _cuts_of(cuts, choice)))
+        parts.append(GroupPart(choice.slope, split, tuple(CutPart(cut, weight) for cut, weight in cuts)))
     return Witness(tuple(parts), None if state.weights is None else point[..., faces.variables :])
-
-
-def _cuts_of(cuts: CutFaces | None, choice: Choice) -> tuple[CutPart, ...]:
-    """The cuts of a group, by the weights that they have in its upper faces."""
-    if cuts is None:
-        return ()
-    assert isinstance(choice.face, Face)
-    return tuple(CutPart(at.cut, weight) for at, weight in zip(cuts.cuts, choice.face.weights, strict=True))
 
 
 def of_multipliers(state: MultiplierVariables, task: Task) -> Witness:
@@ -187,17 +185,46 @@ def _part(kinks: Kinks, lam: Tensor, at: Multipliers, cuts: Sequence[tuple[Cut, 
     r = kinks.gather(lam)
     taken = tuple(CutPart(cut, torch.zeros_like(beta), beta * kinks.ambiguous) for cut, beta in cuts)
     wanted = at.alpha - at.beta1
-    slope = torch.where(r > 0, wanted / r, 0.0).clamp(0.0, 1.0)
-    part = GroupPart(slope, cuts=taken)
-    missing = wanted - base(r, kinks, part.kappas(r), slope)
+    part = GroupPart(_slope(wanted, r), cuts=taken)
+    missing = wanted - base(r, kinks, part.kappas(r), part.slope)
     split = torch.zeros_like(missing) if kinks.sign is None else -kinks.sign * at.split
     return replace(part, delta=torch.where(kinks.ambiguous, missing, split))
+
+
+def _slope(wanted: Float[Tensor, "D S a"], r: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
+    """The share of r that comes nearest to multipliers."""
+    return torch.where(r > 0, wanted / r, 0.0).clamp(0.0, 1.0)
+
+
+def of_pairs(state: PairVariables, task: Task) -> Witness:
+    """The multipliers of a decomposition: those of kinks, as multipliers of a Lagrangian are."""
+    sweep, mus = task.sweep, Decomposition.of(task).groups(state.point.to(task.dtype))
+    parts: dict[int, GroupPart] = {}
+
+    def eliminate(k: int, lam: Tensor | None, rest: Remainder) -> Tensor:
+        own = sweep.zeros(k, task.objective) if lam is None else lam
+        kinks = sweep.kinks[k - 1]
+        r, wanted = kinks.gather(own), kinks.gather(mus[k - 1])
+        part = GroupPart(_slope(wanted, r))
+        parts[k] = replace(part, delta=wanted - base(r, kinks, (), part.slope))
+        return _eliminate(sweep, k, own, parts[k], rest)
+
+    sweep.walk(task.weighted(state.weights), eliminate)
+    return Witness(tuple(parts[k] for k in range(1, sweep.layer)), state.weights)
+
+
+def parallel(task: Task) -> Witness:
+    """Wong and Kolter's slopes."""
+    shape = (-1, task.objective.count, -1)
+    return Witness(tuple(GroupPart(kinks.parallel().expand(shape)) for kinks in task.sweep.kinks))
 
 
 CONVERSIONS: dict[str, Callable[[Any, Task], Witness]] = {
     "slopes": of_faces,
     "shares": of_faces,
     "multipliers": of_multipliers,
+    "saddle": of_multipliers,
+    "pairs": of_pairs,
 }
 """By the kind of a state."""
 
@@ -212,11 +239,15 @@ def witness_of(state: Proof, task: Task) -> Witness:
 
 @dataclass(frozen=True)
 class Precision:
-    """How numbers are written down: slopes and shares on a grid of so many steps (None: floats), others as floats."""
+    """How numbers are written down: slopes and shares on a grid of so many steps (None: floats), others as floats.
+
+    A cut that mixes masks becomes so many cuts, each with one of them.
+    """
 
     steps: int | None
     floats: torch.dtype
     free: bool = False  # deltas that no split asks for are kept, too
+    masks: int = 4
 
     @property
     def single(self) -> bool:
@@ -228,14 +259,23 @@ class Precision:
             return self.number(values)
         return (values.clamp(0.0, 1.0) * self.steps).round() / self.steps
 
+    def cut(self, part: CutPart) -> CutPart:
+        shift = None if part.shift is None else self.number(part.shift)
+        return replace(part, share=self.share(part.share), shift=shift)
+
     def number(self, values: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
         return values.to(self.floats).to(values.dtype)
 
 
 BYTE = Precision(255, torch.float32)
-EXACT = Precision(None, torch.float64, True)
-PRECISIONS = (BYTE, Precision(65535, torch.float32), Precision(None, torch.float32, True), EXACT)
-"""From short to long; the last one is what the search itself has evaluated."""
+EXACT = Precision(None, torch.float64, True, masks=64)
+PRECISIONS = (
+    BYTE,
+    Precision(65535, torch.float32, masks=16),
+    Precision(None, torch.float32, True, masks=16),
+    EXACT,
+)
+"""From short to long; the last one is what the search itself has evaluated, but for mixtures of masks."""
 
 
 def rounded(witness: Witness, sweep: Sweep, precision: Precision) -> Witness:
@@ -245,14 +285,7 @@ def rounded(witness: Witness, sweep: Sweep, precision: Precision) -> Witness:
         delta = part.delta
         if delta is not None and not precision.free:
             delta = torch.where(kinks.ambiguous, 0.0, delta)
-        cuts = tuple(
-            replace(
-                cut,
-                share=precision.share(cut.share),
-                shift=None if cut.shift is None else precision.number(cut.shift),
-            )
-            for cut in part.cuts
-        )
+        cuts = tuple(precision.cut(cut) for mixed in part.cuts for cut in mixed.pure(precision.masks))
         delta = None if delta is None else precision.number(delta)
         groups.append(GroupPart(precision.share(part.slope), delta, cuts))
     return replace(witness, groups=tuple(groups))

@@ -12,23 +12,28 @@ import json
 import os
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from verifier.bounding.clauses import ClauseBounds
+from verifier.bounding.core.base import Bound, Objective
 from verifier.bounding.core.closing import closes, crossed
+from verifier.bounding.hidden import Ends
 from verifier.network.network import Network
 from verifier.output import unseen
 from verifier.proofs.attest import Attested
 from verifier.proofs.boxes import BoxScribe
-from verifier.proofs.encode import Encoder, has_sum
+from verifier.proofs.encode import Encoder, Wording, has_sum
 from verifier.proofs.lambdas import Lambdas
 from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Sharper, Written, parted
-from verifier.proofs.stream import Node, Piece, Pieces, SetTable, chosen
+from verifier.proofs.merges import merges
+from verifier.proofs.stream import Node, Piece, Pieces, SetTable, chosen, sets, varint
+from verifier.proofs.witness import Precision
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import BoxBounds
 from verifier.search.boxes.boxes import BoxDomains
@@ -41,6 +46,7 @@ from verifier.search.journal import (
     Implied,
     Improved,
     Listener,
+    Narrowed,
     Settled,
     Split,
     Superseded,
@@ -48,11 +54,12 @@ from verifier.search.journal import (
 )
 from verifier.search.signs.implied import forcing_rows
 from verifier.search.signs.root import Batch
-from verifier.shapes import Float, Tensor
 
 VERSION = 1
 ADAPTIVE = 1
 """The kind of bounds that are CROWN's."""
+
+CLOSE = varint(Node.CLOSE)
 
 PLAIN = 8
 """The flag of a group whose multipliers are all zero: intervals."""
@@ -79,6 +86,7 @@ class ProofWriter(Listener):
         self._ledger = Ledger()
         self._settled: dict[int, Written] = {}
         self._boxes, self._lambdas = BoxScribe(problem), Lambdas(problem)
+        self._sharp: frozenset[int] = frozenset()  # boxes that a search by signs begins with as the root has them
         self._finishing = -1  # the box that a search by signs is at work on, in this process
 
     # ------------------------------------------------------------ listening
@@ -101,7 +109,7 @@ class ProofWriter(Listener):
                 return list(self._clipped(number.tolist(), evidence()))
             case Superseded(number=number) if len(number):
                 return [Dropped(tuple(number.tolist()))]
-            case Implied() | Improved():
+            case Implied() | Improved() | Narrowed():
                 return list(self._known(event))
             case Settled(evidence=evidence):
                 self.settled(evidence())
@@ -111,11 +119,25 @@ class ProofWriter(Listener):
         assert isinstance(note, list)
         self._ledger.keep(note)
 
+    def improved(self, known: Ends, rows: Objective, found: Bound) -> None:
+        """Hidden neurons of whole boxes have better bounds before anything is closed."""
+        assert isinstance(found.state, Attested)
+        region = found.state.sweep.region
+        for d in range(region.count):
+            same = (self._problem.lower == region.lower[d]) & (self._problem.upper == region.upper[d])
+            one = slice(d, d + 1)
+            own = Improved(-1, (known[0][one], known[1][one]), rows, replace(found, lower=found.lower[one]))
+            for box in torch.nonzero(same.all(dim=1)).flatten().tolist():
+                state = found.state.select(one)
+                notes = _improved(replace(own, box=box, found=replace(own.found, state=state)))
+                self._ledger.keep(replace(note, root=True) for note in notes)
+
     def settled(self, found: Any) -> None:
         """Clauses that the bounds of the root close: by intervals, or by slopes that need not be written down."""
         assert isinstance(found, ClauseBounds)
+        self._sharp = frozenset(found.regions)
         for clause in torch.nonzero(closes(found.lower)).flatten().tolist():
-            weights = torch.zeros(len(self._problem.rows[clause].c), dtype=torch.float64)
+            weights = np.zeros(len(self._problem.rows[clause].c))
             row, linear = found.best[clause]
             weights[row] = 1.0
             self._settled[clause] = self._close(clause, weights, _by_default(self._problem, linear))
@@ -132,22 +154,32 @@ class ProofWriter(Listener):
         yield from self._boxes.clipped(numbers, boxes, found)
 
     def _signs(self, numbers: list[int], batch: Batch, proof: Attested) -> Iterator[Note]:
-        encoder = Encoder(proof.witness, proof.sweep)
         clauses = batch.root.numbers[batch.clause].tolist()
-        for d, (number, clause) in enumerate(zip(numbers, clauses, strict=True)):
-            weights = proof.witness.weights
-            rows = torch.ones(1, dtype=torch.float64) if weights is None else weights[d, 0]
-            witness = encoder.encoded((d, 0), proof.precision, self._lambdas.unit(clause))
-            yield Said(number, self._close(clause, rows, witness), last=True)
+        for some, wording in self._worded(clauses, proof.precision):
+            part = proof.select(torch.tensor(some)) if len(some) < len(numbers) else proof
+            encoder = Encoder(part.witness, part.sweep, wording, part.rows)
+            weights = part.witness.weights
+            rows = np.ones((len(some), 1)) if weights is None else encoder.flat(weights)
+            for d, own, witness in zip(some, rows, encoder.encoded(), strict=True):
+                yield Said(numbers[d], self._close(clauses[d], own, witness), last=True)
 
-    def _known(self, event: Implied | Improved) -> Iterator[Note]:
-        """Bounds on whole boxes: those that clauses imply, and those that were sharpened."""
-        if isinstance(event, Improved):
-            yield from _improved(event)
-            return
-        for number, clause in zip(event.number.tolist(), event.clause.tolist(), strict=True):
-            for row in forcing_rows(self._problem, clause):
-                yield Said(number, Pieces().numbers(Node.IMPLY, row).done(), last=False)
+    def _worded(self, clauses: Sequence[int], precision: Precision) -> Iterator[tuple[list[int], Wording]]:
+        """Places of clauses whose objectives a proof scales alike, and how their witnesses are to be written."""
+        units = [self._lambdas.unit(clause) for clause in clauses]
+        for unit in sorted(set(units)):
+            yield [d for d, own in enumerate(units) if own == unit], Wording(precision, unit)
+
+    def _known(self, event: Implied | Improved | Narrowed) -> Iterator[Note]:
+        """Bounds of neurons: those that clauses imply, those of whole boxes that were sharpened, those of children."""
+        match event:
+            case Improved():
+                yield from _improved(event)
+            case Narrowed():
+                yield from _narrowed(event)
+            case Implied(number=number, clause=clause):
+                for own, implying in zip(number.tolist(), clause.tolist(), strict=True):
+                    for row in forcing_rows(self._problem, implying):
+                        yield Said(own, Pieces().numbers(Node.IMPLY, row).done(), last=False)
 
     def _crossed(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
         batch, _ = evidence
@@ -156,9 +188,9 @@ class ProofWriter(Listener):
         for number, kink in zip(numbers, kinks, strict=True):
             yield Said(number, Pieces().numbers(Node.EMPTY, *batch.root.place(kink)).done(), last=True)
 
-    def _close(self, clause: int, weights: Float[Tensor, " m"], witness: Sequence[Piece]) -> Written:
-        lambdas = self._lambdas.bytes_of(clause, weights.cpu().numpy())
-        return Pieces().numbers(Node.CLOSE, clause).raw(lambdas).add(witness).done()
+    def _close(self, clause: int, weights: NDArray[np.float64], witness: Sequence[Piece]) -> Written:
+        lambdas = self._lambdas.bytes_of(clause, weights)
+        return [CLOSE + varint(clause) + lambdas, *witness]
 
     # ------------------------------------------------------------ the file
 
@@ -167,6 +199,8 @@ class ProofWriter(Listener):
         place = Path(os.path.realpath(path))
         with unseen(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("header.json", json.dumps({"format": "strata-proof", "version": VERSION} | header))
+            if self._problem.merged:
+                archive.writestr("merged.bin", merges(self._problem.merged))
             with archive.open("proof.bin", "w", force_zip64=True) as stream:
                 self._stream(stream.write)
         return ProofFile(path, place.stat().st_size, _sha256(place), self._ledger.leaves + len(self._settled))
@@ -182,15 +216,17 @@ class ProofWriter(Listener):
     def _tree(self, box: int, clauses: Sequence[int]) -> Iterator[Written]:
         """The proof of all clauses of one box."""
         default = _bounds(self._problem.network, self._kinds)
+        left = [clause for clause in clauses if clause not in self._settled]
+        count, subtrees = len(self._problem.rows), self._ledger.subtrees(left, clauses) if left else []
+        by_signs = bool(left) and not self._ledger.is_cut(subtrees[0][1])
+        recalls = bool(left) and not (by_signs and box in self._sharp)
         yield default
+        yield from self._ledger.rooted(box, recalls)
         for clause in clauses:
             if clause in self._settled:
                 yield self._settled[clause]
-        left = [clause for clause in clauses if clause not in self._settled]
-        if not left:
-            return
-        count, subtrees = len(self._problem.rows), self._ledger.subtrees(left, clauses)
-        by_signs = not self._ledger.is_cut(subtrees[0][1])
+        if recalls:
+            yield from self._ledger.recalled(box)
         if by_signs:
             yield from self._ledger.sharper(box)
         for item in parted(subtrees, count):
@@ -208,19 +244,30 @@ def _born(event: Split, boxes: bool, finishes: int) -> Iterator[Born]:
         yield Born(number, parent, clause, tuple(map(tuple, places)), boxes, finishes)
 
 
-def _improved(event: Improved) -> Iterator[Note]:
+def _improved(event: Improved) -> Iterator[Sharper]:
     """Those bounds of hidden neurons that are better than what is known: a node for each."""
     k, proof = event.rows.layer, event.found.state
     assert isinstance(proof, Attested)
-    encoder = Encoder(proof.witness, proof.sweep)
+    encoded = Encoder(proof.witness, proof.sweep, Wording(proof.precision), proof.rows).encoded()
     rows, neurons = event.rows.coefficients[0].max(dim=1).values > 0, event.rows.coefficients[0].abs().argmax(dim=1)
-    known = torch.where(rows, event.known.l_hat[k - 1][0, neurons], -event.known.u_hat[k - 1][0, neurons])
+    known = torch.where(rows, event.known[0][0, neurons], -event.known[1][0, neurons])
     better = event.found.lower[0] > known
     for s in torch.nonzero(better).flatten().tolist():
         one = chosen(event.rows.coefficients.shape[-1], [int(neurons[s])])
         sides = (one, np.zeros_like(one)) if bool(rows[s]) else (np.zeros_like(one), one)
         out = Pieces().numbers(Node.IMPROVE, k).members(sides[0]).members(sides[1])
-        yield Sharper(event.box, k, out.add(encoder.encoded((0, s), proof.precision)).done())
+        yield Sharper(event.box, k, out.add(encoded[s]).done())
+
+
+def _narrowed(event: Narrowed) -> Iterator[Note]:
+    """Neurons that were bounded anew in domains, from both sides: by intervals, and by CROWN's slopes."""
+    groups = [sets(looked.cpu().numpy(), keep=True) for looked in event.looked]
+    for number, members in zip(event.number.tolist(), zip(*groups, strict=True), strict=True):
+        out = Pieces()
+        for k, some in enumerate(members, event.first):
+            for plain in (k - 1, 0):
+                out.numbers(Node.IMPROVE, k).add([some, some]).add(_intervals(plain))
+        yield Said(number, out.done(), last=False)
 
 
 def _bounds(net: Network, kinds: int) -> Written:

@@ -9,6 +9,7 @@ import torch
 
 from verifier.errors import InputError
 from verifier.network.magnitudes import beyond, radii, spoiled
+from verifier.network.merge import LayerMerge
 from verifier.network.network import Network
 from verifier.operators.base import FLOOR, gamma
 from verifier.property.property import Property, RoundedRows
@@ -40,7 +41,7 @@ class Problem:
     rows: tuple[ClauseRows, ...]
     clauses_of: tuple[tuple[int, ...], ...]
     beyond: str | None = None  # the layer whose numbers are too large for a proof: no bound of the network is finite
-    merged: int = 0  # neurons of the file that others made superfluous (docs/merge.md)
+    merged: tuple[LayerMerge, ...] = ()  # what became of the layers of the file (docs/merge.md), if it was anything
 
 
 def canonicalise(network: Network, prop: Property) -> Problem:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from verifier.bounding.core.base import Bound, Objective, Region
+from verifier.bounding.core.base import Bound, Objective
 from verifier.processes import Tickets
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Bool, Float, Int, Tensor
 
 Place = tuple[int | float, ...]
 """Where a domain differs from its parent: group, neuron and sign; or 0, input, side (-1: above) and the new end."""
@@ -76,6 +76,15 @@ class Split(Event):
     clause: Int[Tensor, " D"]
     domains: object
     places: Callable[[], list[list[Place]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Narrowed(Event):
+    """Neurons of domains were bounded anew in their own regions; `looked` says which, in the groups from `first` on."""
+
+    number: Int[Tensor, " D"]
+    first: int
+    looked: tuple[Bool[Tensor, "D _"], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +151,11 @@ class Stepped(Event):
 class Improved(Event):
     """Hidden neurons of a whole box of the property were bounded again: the rows are +e_i and -e_i at one group.
 
-    `known` holds the bounds so far; whatever is better from now on is `found`.
+    `known` holds the bounds of that group so far; whatever is better from now on is `found`.
     """
 
     box: int
-    known: Region
+    known: tuple[Float[Tensor, "1 n"], Float[Tensor, "1 n"]]
     rows: Objective
     found: Bound
 

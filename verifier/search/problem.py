@@ -80,7 +80,7 @@ class ProblemSearch:
     def run(self, problem: Problem, found: ClauseBounds, target: Target, clock: Clock, report: Report) -> Outcome:
         """Decide all clauses that `found` has not closed.  `report` hears the totals after each step."""
         if problem.merged:
-            self.journal.hear(Merged(problem.merged))
+            self.journal.hear(Merged(sum(layer.superfluous for layer in problem.merged)))
         closed = torch.nonzero(closes(found.lower)).flatten().tolist()
         self.journal.hear(Settled(tuple(closed), lambda: found))
         waiting = open_clauses(problem, found)
@@ -98,13 +98,13 @@ class ProblemSearch:
         if not self.by_inputs(task.problem):
             makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
             return OneAfterAnother(makers, self.limits, task.until)
-        if self.splitting is Splitting.INPUTS or len(groups) > 1:
+        if self.splitting is Splitting.INPUTS or len(groups) > 1 or not task.problem.network.piecewise_linear:
             return task.boxes(waiting)
         return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
 
     def _together(self, problem: Problem) -> int:
         """How many boxes are searched together."""
-        return max(1, self.root_bytes // (24 * (problem.network.relus + problem.network.n_in)))
+        return max(1, self.root_bytes // (24 * (problem.network.neurons + problem.network.n_in)))
 
 
 class OneAfterAnother(Search):
@@ -195,7 +195,7 @@ class _Task:
         options = self.options
         clauses = [clause for _, some in boxes for clause in some]
         journal = Journal(above=options.journal)
-        finish = partial(self._finish, journal)
+        finish = partial(self._finish, journal) if self.problem.network.piecewise_linear else None
         space = InputSpace(self.problem, clauses, self.offer, self.until, finish, options.inputs, journal)
         return self._shared(space, options.limits)
 

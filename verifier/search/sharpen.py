@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
-from verifier.bounding.hidden import Known, Sharpened
+from verifier.bounding.hidden import Ends, Known, Sharpened
 from verifier.network.network import Network
 from verifier.processes import Forked
 from verifier.search.domains import Progress
@@ -52,8 +52,8 @@ class Blunt:
             for box, region in self.known.items()
         ]
 
-    def _tell(self, box: int, rows: Objective, found: Bound) -> None:
-        self.journal.hear(Improved(box, self.known[box], rows, found))
+    def _tell(self, box: int, known: Ends, rows: Objective, found: Bound) -> None:
+        self.journal.hear(Improved(box, known, rows, found))
 
 
 class Sharpener:

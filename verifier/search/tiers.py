@@ -171,7 +171,9 @@ class Climber:
     def _restricted(self, state: Variables, kept: Kept, masks: CutMasks) -> Variables:
         """The variables of the kinks that are left; shares only if cuts are where they were."""
         # Of groups that are no ReLUs all neurons are left: the first entries of x_hat stand for them.
-        neurons = [index[: len(index) // group.function.arity] for index, group in zip(kept, self.root.net.groups, strict=True)]
+        neurons = [
+            index[: len(index) // group.function.arity] for index, group in zip(kept, self.root.net.groups, strict=True)
+        ]
         blocks, wanted = [k for _, k in self.pool.places], [k for _, k in masks.places]
         shared = wanted if wanted == blocks[: len(wanted)] else []
         starts = [0, *accumulate([*self.root.neurons, *self.root.sizes, *(self.root.sizes[k] for k in blocks)])]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networks
 import pytest
 import torch
@@ -10,8 +12,13 @@ from hypothesis import strategies as st
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.hidden import RootBounds
-from verifier.bounding.relaxation.zonotope import Zonotopes, growth, propagate
+from verifier.bounding.relaxation.bands import curve_band
+from verifier.bounding.relaxation.form import AffineForm, growth
+from verifier.bounding.relaxation.zonotope import Zonotopes, image, propagate
 from verifier.bounding.solvers.crown import Slope
+from verifier.functions import PRODUCT
+from verifier.functions.base import Scalar
+from verifier.functions.sigmoids import Sigmoid, Tanh
 from verifier.network.network import Network
 from verifier.operators import Dense
 
@@ -121,3 +128,92 @@ def test_overflow_gives_no_bound() -> None:
 def test_growth_ends_where_the_analysis_does() -> None:
     assert growth(10, torch.float64) < growth(100, torch.float64) < 1e-12
     assert growth(2_000_000, torch.float32) == float("inf")
+
+
+@settings(max_examples=40)
+@given(SEEDS, PRECISION, st.sampled_from([1e-6, 0.05, 0.5, 2.0]), st.sampled_from([1, 3, 512]))
+def test_points_of_networks_of_any_function_are_enclosed(seed: int, dtype: torch.dtype, r: float, most: int) -> None:
+    net = networks.mixed(seed)
+    lower, upper = networks.box(net, seed, r, 3)
+    found = propagate(net.to(dtype=dtype), lower, upper, most)
+    values = net.preactivations(networks.points(lower, upper, 3000, seed))
+    for (low, high), x_hat in zip(ends(found), values, strict=True):
+        room = 1e-13 * x_hat.abs()
+        assert bool((low - room <= x_hat).all())
+        assert bool((x_hat <= high + room).all())
+
+
+@settings(max_examples=30)
+@given(SEEDS)
+def test_rounding_in_float32_is_paid_for_by_any_function(seed: int) -> None:
+    net = networks.mixed(seed)
+    point, _ = networks.box(net, seed, 0.0, 40)
+    found = propagate(net.to(dtype=torch.float32), 30 * point, 30 * point)
+    for (low, high), x_hat in zip(ends(found), net.preactivations(30 * point), strict=True):
+        assert bool((low <= x_hat).all())
+        assert bool((x_hat <= high).all())
+        assert float(((high - low) / (1 + x_hat.abs())).max()) < 0.1
+
+
+@settings(max_examples=30)
+@given(SEEDS, st.sampled_from([0.05, 0.5, 2.0]))
+def test_single_precision_encloses_about_what_double_does(seed: int, radius: float) -> None:
+    net = networks.mixed(seed)
+    lower, upper = networks.box(net, seed, radius, 3)
+    exact, found = ends(propagate(net, lower, upper)), ends(propagate(net.to(dtype=torch.float32), lower, upper))
+    for (low, high), (single_low, single_high) in zip(exact, found, strict=True):
+        room = 1e-3 * (1 + high - low)
+        assert bool((single_low >= low - room).all())
+        assert bool((single_high <= high + room).all())
+
+
+@settings(max_examples=30)
+@given(SEEDS, st.sampled_from([0.05, 0.5]))
+def test_halves_are_bounded_better_than_the_whole(seed: int, radius: float) -> None:
+    """Not every bound of every half is better, but the worst one never falls much behind."""
+    net = networks.mixed(seed)
+    lower, upper = networks.box(net, seed, radius, 3)
+    cut = upper.clone()
+    cut[:, 0] = (lower + upper)[:, 0] / 2
+    whole, half = propagate(net, lower, upper), propagate(net, lower, cut)
+    wide, narrow = (found.output.radius + found.output.error for found in (whole, half))
+    assert bool((narrow <= 1.05 * wide).all())
+
+
+def test_a_product_of_one_symbol_with_itself_is_not_negative() -> None:
+    """x^2 on [-1, 1] and x (2 - x) on [0, 2]: the diagonal has a sign, which the corners of the box do not see."""
+    generator = torch.Generator().manual_seed(0)
+    twice = networks.affine("twice", {0: Dense(torch.tensor([[1.0], [1.0]]).double())}, generator)
+    square = replace(twice, bias=torch.zeros(2).double(), function=PRODUCT)
+    out = networks.affine("out", {1: Dense(torch.ones(1, 1).double())}, generator)
+    net = Network((1,), (square,), replace(out, bias=torch.zeros(1).double()))
+    one = torch.ones(1, 1, dtype=torch.float64)
+    low, high = propagate(net, -one, one).output.ends()
+    assert (float(low), float(high)) == pytest.approx((0.0, 1.0), abs=1e-9)
+    mirrored = replace(square, terms=((0, Dense(torch.tensor([[1.0], [-1.0]]).double())),))
+    mirrored = replace(mirrored, bias=torch.tensor([0.0, 2.0]).double())
+    low, high = propagate(replace(net, groups=(mirrored,)), 0 * one, 2 * one).output.ends()
+    assert (float(low), float(high)) == pytest.approx((0.0, 1.0), abs=1e-9)
+
+
+@pytest.mark.parametrize("function", [Sigmoid(), Tanh()], ids=lambda f: f.name)
+def test_the_band_of_a_curve_is_that_of_its_chord(function: Scalar) -> None:
+    """On [1, 3] the function is concave: the chord below, the parallel tangent above."""
+    generator = torch.Generator().manual_seed(0)
+    group = networks.affine("g", {0: Dense(torch.ones(1, 1).double())}, generator)
+    group = replace(group, bias=torch.zeros(1).double(), function=function)
+    low, high = torch.tensor([[1.0]]).double(), torch.tensor([[3.0]]).double()
+    band = curve_band(function, image(group, [AffineForm.of_box(low, high, torch.float64)]), (low, high))
+    slope = (function.value(high) - function.value(low)) / 2
+    torch.testing.assert_close(band.slopes[0], slope)
+    t = torch.linspace(1, 3, 2001, dtype=torch.float64)
+    rest = function.value(t) - slope * t
+    torch.testing.assert_close((band.offset - band.gap).squeeze(), rest.min(), rtol=0, atol=1e-6)
+    torch.testing.assert_close((band.offset + band.gap).squeeze(), rest.max(), rtol=0, atol=1e-6)
+
+
+def test_what_is_not_defined_has_no_bound() -> None:
+    """Numbers beyond those of the error model are no bounds of anything."""
+    net = networks.mixed(0, kinds=(PRODUCT,))
+    far = torch.full((1, 2), 1e30, dtype=torch.float64)
+    assert not bool((propagate(net.to(dtype=torch.float32), -far, far).output.ends()[0] > -1e38).any())

@@ -205,18 +205,16 @@ def test_batch_norm_error_is_accounted_for():
 
 
 UNSUPPORTED = {
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
+    "log of gamma": torch.lgamma,
+    "sinh": torch.sinh,
     "softmax": lambda x: F.softmax(x, dim=-1),
-    "product": lambda x: x * x,
     "quotient": lambda x: 1.0 / x,
-    "matrix product": lambda x: x @ x.T,
     "power": lambda x: x**2,
     "comparison": lambda x: x > 0,
     "value": lambda x: x * x.sum().item(),
     "branch": lambda x: x if x.sum() > 0 else -x,
     "argmax": torch.argmax,
-    "sign": torch.sign,
+    "modulus": lambda x: x % 2,
     "round": lambda x: x.to(torch.int64),
     "half": lambda x: x.to(torch.float16),
     "index": lambda x: torch.arange(4.0)[x.argmax()],
@@ -236,8 +234,8 @@ def test_other_functions_are_refused(name):
 
 
 def test_errors_name_the_submodule():
-    module = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.GELU()))
-    with pytest.raises(UnsupportedOperator, match=r"'1\.1' of type GELU"):
+    module = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.LogSigmoid()))
+    with pytest.raises(UnsupportedOperator, match=r"'1\.1' of type LogSigmoid"):
         lower(module, (1, 3), {})
     with pytest.raises(InputError, match="'0' of type Linear cannot be evaluated"):
         lower(module, (1, 4), {})

@@ -107,7 +107,7 @@ from torch import nn
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.act = nn.GELU()
+        self.act = nn.LogSigmoid()
 
     def forward(self, x):
         return self.act(x)  # line 11
@@ -122,10 +122,10 @@ class Net(nn.Module):
     def forward(self, x):
         x = self.first(x)
         x = torch.relu(x)
-        if self.late == "sigmoid":
-            return torch.sigmoid(x)  # line 24
-        if self.late == "product":
-            return x * x  # line 26
+        if self.late == "lgamma":
+            return torch.lgamma(x)  # line 24
+        if self.late == "modulus":
+            return x % x  # line 26
         if self.late == "error":
             return self.missing(x)  # line 28
         if self.late == "shapes":
@@ -137,11 +137,11 @@ class Net(nn.Module):
 @pytest.mark.parametrize(
     ("late", "line", "sentence"),
     [
-        ("sigmoid", 24, "node 'forward' of type sigmoid is not supported: the function 'sigmoid'"),
-        ("product", 26, "node 'forward' of type mul is not supported: it multiplies two values"),
+        ("lgamma", 24, "node 'forward' of type lgamma is not supported: the function 'lgamma'"),
+        ("modulus", 26, "node 'forward' of type remainder is not supported: the function 'remainder'"),
         ("error", 28, "'Net' object has no attribute 'missing'"),
         ("shapes", 30, "must match the size of tensor"),
-        ("block", 11, "node 'block.act' of type GELU is not supported: the function 'gelu'"),
+        ("block", 11, "node 'block.act' of type LogSigmoid is not supported: the function 'log_sigmoid'"),
     ],
 )
 def test_messages_name_the_operation_and_its_line(tmp_path: Path, late: str, line: int, sentence: str) -> None:
@@ -155,8 +155,8 @@ def test_messages_name_the_operation_and_its_line(tmp_path: Path, late: str, lin
 
 
 def test_messages_of_modules_without_own_code() -> None:
-    text = refusal(nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.GELU())))
-    assert text.startswith("node '1.1' of type GELU is not supported: the function 'gelu'")
+    text = refusal(nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.LogSigmoid())))
+    assert text.startswith("node '1.1' of type LogSigmoid is not supported: the function 'log_sigmoid'")
 
 
 # -- what the user has set -----------------------------------------------------------------------------------

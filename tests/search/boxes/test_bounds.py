@@ -10,7 +10,7 @@ import torch
 from search.cases import begun, random_case
 
 from verifier.bounding.core.base import Until
-from verifier.bounding.relaxation.zonotope import AffineForm
+from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.rows import Conjunction
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, Effort

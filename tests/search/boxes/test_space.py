@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 import torch
 from falsify import instances
+from search.boxes.deciding import blind, decide
 from search.cases import Case, begun, expanded, random_case
 
 from verifier.bounding.core.base import Until
-from verifier.clock import Clock
-from verifier.falsify.target import Target
 from verifier.property.problem import Problem
-from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import Effort
-from verifier.search.boxes.space import Finish, InputOptions, InputSpace
+from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.domains import Outcome, Progress
-from verifier.search.loop import BranchAndBound, Limits, run
 
 GAP = 1e-3
 # Rows per clause, whether rows look at the input, boxes.
@@ -35,38 +31,8 @@ OPTIONS = (
     InputOptions(batch=4, least_children=1),
     InputOptions(batch=64, effort=Effort(0, 0), chunk_bytes=2**12),
 )
-Offer = Callable[[torch.Tensor, torch.Tensor], Counterexample | None]
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-
-
-def replayed(target: Target) -> Offer:
-    """The falsifier is off: points are judged as they are."""
-
-    def offer(x: torch.Tensor, clauses: torch.Tensor) -> Counterexample | None:
-        x = x.to(torch.float32).clamp(*target.bounds(clauses))
-        y = target.network.forward(x)
-        worst = target.rows.margins(x, y, clauses).amax(-1)
-        return target.replay(x, worst, clauses, target.rows.noise(y, clauses))
-
-    return offer
-
-
-def blind(x: torch.Tensor, clauses: torch.Tensor) -> None:
-    """Finds nothing."""
-
-
-def decide(
-    problem: Problem,
-    options: InputOptions | None = None,
-    finish: Finish | None = None,
-    offer: Offer | None = None,
-    seconds: float = 60,
-) -> Outcome:
-    until = Until(Clock.begin(seconds))
-    offer = offer or replayed(instances.target(problem))
-    space = InputSpace(problem, range(len(problem.rows)), offer, until, finish, options)
-    return run(BranchAndBound(space, Limits(max_domains=100_000)), until)
 
 
 def judge(case: Case, options: InputOptions, seed: int) -> None:

@@ -58,7 +58,7 @@ def test_bounds_hold_at_all_points_of_a_domain_and_are_never_looser(name: str, s
     x = networks.points(root.region.lower, root.region.upper, 300, seed)[:, 0]
     at, values = signs_at(root, x), values_at(root, x)
     batch, kinks = split_at(root, at[::50], 0.4, seed)
-    tightened = AfterSplit().tightened(batch, kinks, Until())
+    tightened = AfterSplit().tightened(batch, kinks, Until()).batch
     (low, high), (before_low, before_high) = tightened.cut(), batch.cut()
     assert bool((low >= before_low).all())
     assert bool((high <= before_high).all())
@@ -82,7 +82,7 @@ def test_a_split_narrows_what_follows_it() -> None:
     signs = torch.tensor([[-1, 0, 0], [1, -1, 0], [0, 0, 0]], dtype=torch.int8)
     kinks = torch.tensor([[0, -1], [0, 1], [-1, -1]])
     batch = domains_of(root, signs)
-    found = AfterSplit().tightened(batch, kinks, Until())
+    found = AfterSplit().tightened(batch, kinks, Until()).batch
     low, high = found.cut()
     # x <= 0 without relu(x): between -relu(-x) - 1/2, -1.5 and -0.5.  x >= 0 without relu(-x): -0.5 .. 0.5.
     assert (float(low[0, 2]), float(high[0, 2])) == pytest.approx((-1.5, -0.5), abs=1e-6)
@@ -99,7 +99,7 @@ def test_crossing_bounds_close_only_empty_domains(name: str, seed: int) -> None:
     signs = patterns(root.kinks)
     batch = domains_of(root, signs)
     everywhere = torch.arange(root.kinks).expand(len(signs), -1)
-    low, high = AfterSplit().tightened(batch, everywhere, Until()).cut()
+    low, high = AfterSplit().tightened(batch, everywhere, Until()).batch.cut()
     crossing = (low > high).any(dim=1)
     claim = case.claims[0]
     region = batch.region()
@@ -117,7 +117,7 @@ def test_domains_of_other_depths_keep_their_bounds() -> None:
     x = networks.points(root.region.lower, root.region.upper, 60, 1)[:, 0]
     batch, kinks = split_at(root, signs_at(root, x), 0.4, 1)
     depth = (batch.signs != 0).sum(dim=1)
-    always, third = (AfterSplit(every=every).tightened(batch, kinks, Until()).cut() for every in (1, 3))
+    always, third = (AfterSplit(every=every).tightened(batch, kinks, Until()).batch.cut() for every in (1, 3))
     due = depth // 3 > (depth - (kinks >= 0).sum(dim=1)) // 3
     assert 0 < int(due.sum()) < len(due)
     for everywhere, some, before in zip(always, third, batch.cut(), strict=True):
@@ -131,28 +131,29 @@ def test_bounds_are_inherited() -> None:
     _, root = family("residual", 1)
     x = networks.points(root.region.lower, root.region.upper, 40, 1)[:, 0]
     batch, kinks = split_at(root, signs_at(root, x), 0.4, 1)
-    parent = AfterSplit().tightened(batch, kinks, Until())
+    parent = AfterSplit().tightened(batch, kinks, Until()).batch
     for again in (
         AfterSplit(RootBounds(None)).tightened(parent, kinks, Until()),
         AfterSplit(every=1000).tightened(parent, kinks, Until()),
         AfterSplit().tightened(parent, kinks, Until(Clock.begin(0.0))),
         Never().tightened(parent, kinks, Until()),
     ):
-        assert bool((again.cut()[0] >= parent.cut()[0]).all())
-        assert bool((again.cut()[1] <= parent.cut()[1]).all())
+        assert bool((again.batch.cut()[0] >= parent.cut()[0]).all())
+        assert bool((again.batch.cut()[1] <= parent.cut()[1]).all())
 
 
 def test_never_does_nothing() -> None:
     _, root = family("residual", 1)
     batch = Batch.whole(root)
-    assert Never().tightened(batch, torch.zeros(1, 1, dtype=torch.long), Until()) is batch
+    assert Never().tightened(batch, torch.zeros(1, 1, dtype=torch.long), Until()).batch is batch
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=9))
 def test_stored_bounds_are_rounded_outwards(values: list[float]) -> None:
     exact = torch.tensor([values], dtype=torch.float64)
-    below, above = outward(exact, -1), outward(exact, 1)
+    below, above = (outward(exact, side, torch.float32) for side in (-1, 1))
     assert below.dtype is above.dtype is torch.float32
+    assert torch.equal(outward(exact, -1, torch.float64), exact)
     assert bool((below.double() <= exact).all())
     assert bool((above.double() >= exact).all())
     single = exact.float()

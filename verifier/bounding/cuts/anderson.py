@@ -51,6 +51,10 @@ class Cut(State, ABC):
     def whole(self) -> float:
         """How much of W itself the masked matrix holds."""
 
+    def pure(self, count: int) -> Sequence[Cut]:
+        """Cuts whose masks are bits, and whose mean comes near to this one: itself, or `count` of them."""
+        return (self,)
+
     @abstractmethod
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
         """The rest of (W.I) times x_in, at the kinks."""
@@ -232,6 +236,15 @@ class RowMaskCut(Cut):
     @property
     def whole(self) -> float:
         return 0.0
+
+    def pure(self, count: int) -> Sequence[Cut]:
+        """A share s of a weight is kept by those of the masks whose number, from 1/2 on, is below s `count`.
+
+        Require: the geometry is that of these regions.
+        """
+        if not self.mask.is_floating_point():
+            return (self,)
+        return tuple(self.geometry.cut(self.mask > (number + 0.5) / count) for number in range(count))
 
     def forward(self, values: Values) -> Float[Tensor, "D S a"]:
         return (self.geometry.weighted(values) * self.mask).sum(dim=-1)

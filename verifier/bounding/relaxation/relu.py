@@ -15,6 +15,7 @@ from verifier.bounding.core.state import SHARED, State
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 if TYPE_CHECKING:
+    from verifier.bounding.relaxation.smooth import Lines
     from verifier.bounding.core.sweep import Choice, Remainder, Taken, Values
 
 
@@ -139,7 +140,7 @@ class Kinks(State):
         return torch.zeros_like(x_hat) if self.sign is None else -self.sign * x_hat
 
     def losses(
-        self, lam: Float[Tensor, "D S a"] | None, faces: None, point: Callable[[], Tensor]
+        self, lam: Float[Tensor, "D S a"] | None, faces: Lines | None, point: Callable[[], Tensor]
     ) -> tuple[Float[Tensor, "D a"], Float[Tensor, "D a"]]:
         """What the upper faces cost the first objective, and how far they are from the ReLU; no point is asked for."""
         gap = self.intercept.squeeze(1)

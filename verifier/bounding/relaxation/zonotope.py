@@ -3,7 +3,8 @@
 Every value x[j] of a box is enclosed in centre + sum_g eps_g spread[g] + delta with all |eps_g| <= 1 and
 |delta| <= error.  The first symbols are the inputs; each ambiguous neuron adds one, because any slope s in [0, 1] gives
 0 <= max(t, 0) - s t <= max(-s l, (1 - s) h) on [l, h].  With s = h / (h - l) the bounds equal those of a backward sweep
-with parallel faces, for all neurons of a layer at the price of one product with its weights per symbol.
+with parallel faces, for all neurons of a layer at the price of one product with its weights per symbol.  Neurons of
+other functions add one each, which fills the band that their two parallel faces leave (`bands`).
 
 Whatever rounding can spoil goes into `error`, so the bounds are rigorous in float32 as well as in float64: the
 multiplications run in the cheap precision, and only the last bound of a row needs the dear one.
@@ -20,15 +21,15 @@ from dataclasses import dataclass
 
 import torch
 
+from verifier.bounding.relaxation.bands import FEW, Band, band_of
+from verifier.bounding.relaxation.form import AffineForm, growth, unit_roundoff
+from verifier.functions import Function
 from verifier.network.network import Affine, Network
 from verifier.operators import LinearMap, Transposed
 from verifier.shapes import Bool, Float, Int, Tensor
 
 MOST_SYMBOLS = 512
 """New symbols per group and box at most; the smallest ones beyond become plain intervals."""
-
-FEW = 12
-"""Added to every rounding depth: the scalar operations around each long sum."""
 
 LOST = 2.0**20
 """Results of a form that may have underflowed, each by less than the smallest normal number: what a layer magnifies."""
@@ -38,48 +39,23 @@ SINGLE_WEIGHTS = (torch.finfo(torch.float32).tiny, 2.0**32)
 
 
 @dataclass(frozen=True, eq=False)
-class AffineForm:
-    """The values of one vector in D boxes.  `radius` is at least the sum of |spread| over all symbols.
-
-    Symbols are numbered alike in all forms of a network; a form leaves out those at the end that it does not use.
-    """
-
-    centre: Float[Tensor, "D n"]
-    spread: Float[Tensor, "g D n"]
-    radius: Float[Tensor, "D n"]
-    error: Float[Tensor, "D n"]
-
-    @classmethod
-    def of_box(cls, lower: Float[Tensor, "D n"], upper: Float[Tensor, "D n"], dtype: torch.dtype) -> AffineForm:
-        """One symbol per entry.  The box may be given in a higher precision than that of the form."""
-        centre, radius = _middle(lower, upper, dtype)
-        spread = torch.diag_embed(radius).transpose(0, 1).contiguous()
-        return cls(centre, spread, radius, torch.zeros_like(radius))
-
-    @classmethod
-    def of_interval(cls, lower: Float[Tensor, "D n"], upper: Float[Tensor, "D n"], dtype: torch.dtype) -> AffineForm:
-        """No symbol at all: every entry on its own."""
-        centre, radius = _middle(lower, upper, dtype)
-        return cls(centre, centre.new_zeros(0, *centre.shape), torch.zeros_like(radius), radius)
-
-    def ends(self) -> tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]:
-        """Bounds of every entry, rounded outward."""
-        u = unit_roundoff(self.centre.dtype)
-        reach = (self.radius + self.error) * (1 + 8 * u) + 4 * u * self.centre.abs()
-        return self.centre - reach, self.centre + reach
-
-
-@dataclass(frozen=True, eq=False)
 class Noise:
-    """The ambiguous neurons of a group that have a symbol of their own; boxes with fewer of them are padded.
+    """The bent neurons of a group that have a symbol of their own; boxes with fewer of them are padded.
 
-    Their symbols begin at number `start`.  `share` holds |spread| of the symbols before the ReLU at these neurons.
+    Their symbols begin at number `start`.  `share` says what the symbols before the group contribute to the radius at
+    these neurons, or to their gaps; `scale` is what all of them together must change by to change the gap as much, and
+    `above` and `below` how fast the faces of a sweep depart from the function with it.  `count` also counts the bent
+    neurons that have no symbol.
     """
 
     start: int
     neuron: Int[Tensor, "D a"]
     present: Bool[Tensor, "D a"]
     share: Float[Tensor, "g D a"]
+    scale: Float[Tensor, "D a"]
+    above: Float[Tensor, "D a"]
+    below: Float[Tensor, "D a"]
+    count: Int[Tensor, " D"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +69,9 @@ class Zonotopes:
 
     @property
     def ambiguous(self) -> Int[Tensor, " D"]:
-        """How many neurons of each box have a kink inside of their bounds."""
+        """How many neurons of each box are not linear inside of their bounds."""
         return sum(
-            (_kinked(low, high).sum(dim=1) for low, high in zip(self.l_hat, self.u_hat, strict=True)),
+            (noise.count for noise in self.noises),
             start=torch.zeros(len(self.output.centre), dtype=torch.long, device=self.output.centre.device),
         )
 
@@ -113,10 +89,10 @@ def propagate(
         if any(source for source, _ in group.terms):  # else the interval image is the same
             box_low, box_high = image(group, boxes).ends()
             low, high = torch.maximum(low, box_low), torch.minimum(high, box_high)
-        rectified, noise = rectify(form, (low, high), symbols, most)
-        symbols = len(rectified.spread)
-        forms.append(rectified)
-        boxes.append(AffineForm.of_interval(low.clamp(min=0), high.clamp(min=0), dtype))
+        activated, noise = activate(form, band_of(group.function, form, (low, high)), symbols, most)
+        symbols = len(activated.spread)
+        forms.append(activated)
+        boxes.append(AffineForm.of_interval(*_activation(group.function, low, high), dtype))
         l_hat.append(low)
         u_hat.append(high)
         noises.append(noise)
@@ -159,44 +135,62 @@ def image(layer: Affine, forms: Sequence[AffineForm]) -> AffineForm:
     return AffineForm(centre.expand_as(radius), spread, radius, error.expand_as(radius))
 
 
-def rectify(
-    form: AffineForm, bounds: tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]], symbols: int, most: int
-) -> tuple[AffineForm, Noise]:
-    """The form of max(x_hat, 0), given bounds of x_hat: one new symbol per ambiguous neuron, after all `symbols`."""
-    low, high = bounds
-    u = unit_roundoff(low.dtype)
-    kinked = _kinked(low, high)
-    slope = torch.where(kinked, (high / (high - low)).clamp(0.0, 1.0), (low >= 0).to(low.dtype))
-    gap = torch.maximum(-slope * low, (1 - slope) * high) * (0.5 + 4 * u)
-    gap = torch.where(kinked, gap, 0.0)
-    places = min(most, int(kinked.sum(dim=1).max()) if len(low) else 0)
+def activate(form: AffineForm, band: Band, symbols: int, most: int) -> tuple[AffineForm, Noise]:
+    """The form of a group's activations, given that of x_hat: one new symbol per bent neuron, after all `symbols`."""
+    parts, gap = form.parts(len(band.slopes)), band.gap
+    u, old = unit_roundoff(gap.dtype), len(form.spread)
+    count = band.bent.sum(dim=1)
+    places = min(most, int(count.max()) if len(gap) else 0)
     chosen, neuron = gap.topk(places, dim=1)
-    old = len(form.spread)
-    spread = form.spread.new_empty(symbols + places, *low.shape)
-    torch.mul(form.spread, slope, out=spread[:old])
+    spread = form.spread.new_empty(symbols + places, *gap.shape)
+    centre, radius, error = band.offset, gap, band.error
+    for number, (slope, size, part) in enumerate(zip(band.slopes, band.sizes, parts, strict=True)):
+        if number:
+            spread[:old].addcmul_(part.spread, slope)
+        else:
+            torch.mul(part.spread, slope, out=spread[:old])
+        centre, radius = slope * part.centre + centre, size * part.radius + radius
+        error = size * part.error if error is None else error + size * part.error
+    assert error is not None
     spread[old:].zero_()
     spread[symbols:].scatter_(2, neuron.T.unsqueeze(-1), chosen.T.unsqueeze(-1))
-    error = slope * form.error
     if places == most:
         error = error + gap.scatter(1, neuron, 0.0)
-    flat = neuron + torch.arange(len(low), device=low.device).unsqueeze(1) * low.shape[1]
-    share = form.spread.flatten(1).index_select(1, flat.flatten()).abs_().reshape(old, *neuron.shape)
-    rectified = AffineForm(slope * form.centre + gap, spread, slope * form.radius + gap, error * (1 + 4 * u))
-    return rectified, Noise(symbols, neuron, chosen > 0, share)
+    activated = AffineForm(centre, spread, radius, error * (1 + 4 * u))
+    return activated, _noise(parts, band, (symbols, neuron, chosen), count)
 
 
-def growth(depth: int, dtype: torch.dtype) -> float:
-    """Higham's gamma_n for any precision, enlarged because the magnitudes that it multiplies are rounded as well.
+def _noise(
+    parts: Sequence[AffineForm], band: Band, chosen: tuple[int, Int[Tensor, "D a"], Float[Tensor, "D a"]], count: Tensor
+) -> Noise:
+    """What is known of the symbols that a band has added: the first one's number, their neurons, their gaps."""
+    start, neuron, gap = chosen
+    share = None
+    for number, part in enumerate(parts):
+        mine = _taken(part.spread, neuron)
+        if band.rates is not None:
+            mine = mine * band.rates[number].gather(1, neuron)
+        share = mine if share is None else share + mine
+    assert share is not None
+    scale = share.sum(dim=0).clamp(min=torch.finfo(share.dtype).tiny) / band.degree
+    above, below = band.above.gather(1, neuron), band.below.gather(1, neuron)
+    return Noise(start, neuron, gap > 0, share, scale, above, below, count)
 
-    Infinite where the analysis does not hold.
-    """
-    n_u = depth * unit_roundoff(dtype)
-    gamma = n_u / (1.0 - n_u) if n_u < 0.05 else float("inf")
-    return gamma / (1.0 - gamma) ** 3 if gamma < 0.1 else float("inf")
+
+def _taken(spread: Float[Tensor, "g D n"], neuron: Int[Tensor, "D a"]) -> Float[Tensor, "g D a"]:
+    """The magnitudes at some neurons of each box."""
+    boxes, size = spread.shape[1:]
+    flat = neuron + torch.arange(boxes, device=neuron.device).unsqueeze(1) * size
+    return spread.flatten(1).index_select(1, flat.flatten()).abs_().reshape(len(spread), *neuron.shape)
 
 
-def unit_roundoff(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).eps / 2
+def _activation(
+    function: Function, low: Float[Tensor, "D n_hat"], high: Float[Tensor, "D n_hat"]
+) -> tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]:
+    """Bounds of the activations; those of other functions than ReLUs in float64."""
+    if function.is_relu:
+        return function.image(low, high)
+    return function.image(low.to(torch.float64), high.to(torch.float64))
 
 
 def _factors(term: LinearMap) -> int:
@@ -209,18 +203,3 @@ def _stored(term: LinearMap) -> Iterator[Tensor]:
     for part in (*getattr(term, "maps", ()), *([term.inner] if isinstance(term, Transposed) else [])):
         yield from _stored(part)
     yield from (getattr(term, name) for name in ("weight", "values", "scale") if hasattr(term, name))
-
-
-def _kinked(low: Tensor, high: Tensor) -> Tensor:
-    """NaN counts as ambiguous, and spoils the bound."""
-    return ~((low >= 0) | (high <= 0))
-
-
-def _middle(lower: Tensor, upper: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """A centre and a radius that reach both ends, in the given precision."""
-    info = torch.finfo(dtype)
-    centre = (lower / 2 + upper / 2).to(dtype)
-    exact = centre.to(lower.dtype)
-    radius = torch.maximum(upper - exact, exact - lower).to(dtype)
-    inexact = (exact != lower) | (exact != upper)
-    return centre, radius * (1 + 4 * info.eps) + torch.where(inexact, info.tiny**0.75, 0.0)

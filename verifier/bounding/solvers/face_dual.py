@@ -21,6 +21,7 @@ from torch.nn.functional import pad
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Dual, Evaluation
 from verifier.bounding.core.base import Objective, Until, widest
 from verifier.bounding.core.sweep import Choice, Route, Sweep, Trace
+from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.rows import Conjunction, onto_simplex
 from verifier.bounding.solvers.solver import Solved, Solver, Task, Variables
 from verifier.shapes import Float, Tensor
@@ -53,6 +54,14 @@ class FaceDual(Dual[SlopePoint]):
     @abstractmethod
     def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
         """The faces that the variables choose, group by group."""
+
+    def plain_choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
+        """The same without cuts."""
+        return self.choices(point[..., : self.variables])
+
+    def weighted_cuts(self, point: Float[Tensor, "D S V"]) -> list[list[tuple[Cut, Float[Tensor, "D S _"]]]]:
+        """The cuts of every group, with their weights in its upper faces."""
+        return [[] for _ in self.sweep.kinks]
 
     @abstractmethod
     def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
@@ -151,7 +160,10 @@ class FaceVariables(Variables):
         """The function of all but the weights."""
 
     def dual(self, task: Task) -> FaceDual | ConjunctionDual:
-        faces = self.faces(task)
+        return self.dual_of(task, self.faces(task))
+
+    def dual_of(self, task: Task, faces: FaceDual) -> FaceDual | ConjunctionDual:
+        """The function of all variables, given that of all but the weights."""
         return faces if task.rows is None else ConjunctionDual(faces, task.rows)
 
     def start(self, task: Task, dual: Dual[SlopePoint]) -> Float[Tensor, "D S V"]:

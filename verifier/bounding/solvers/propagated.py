@@ -110,9 +110,18 @@ class PropagatedDual(FaceDual):
             found[block.group].append(part)
         return found
 
+    def plain_choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
+        return self.slopes.plain_choices(point)
+
+    def weighted_cuts(self, point: Float[Tensor, "D S V"]) -> list[list[tuple[Cut, Float[Tensor, "D S _"]]]]:
+        found: list[list[tuple[Cut, Tensor]]] = []
+        for face, shares in zip(self.faces, self.shares(point[..., : self.variables]), strict=True):
+            cuts = () if face is None else face.cuts
+            found.append([(at.cut, share * at.most) for at, share in zip(cuts, shares, strict=True)])
+        return found
+
     def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
-        slopes = self.slopes
-        plain = slopes.choices(point[..., : slopes.variables])
+        plain = self.plain_choices(point)
         return tuple(
             choice if face is None else replace(choice, face=face.face(shares))
             for choice, face, shares in zip(plain, self.faces, self.shares(point), strict=True)

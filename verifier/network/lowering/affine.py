@@ -56,7 +56,7 @@ def mul(low: Lowering, input: Any, other: Any) -> Expression:
         return times(low.value(other), low.number(input))
     if low.is_constant(other):
         return times(low.value(input), low.number(other))
-    return low.refuse("it multiplies two values that both depend on the input")
+    return low.multiply(*broadcast(low.value(input), low.value(other)))
 
 
 @lowers("div", "divide", "true_divide", "truediv")
@@ -121,7 +121,7 @@ def _left_product(matrix: Float64[Tensor, "..."], value: Expression) -> Expressi
 def matmul(low: Lowering, input: Any, other: Any) -> Expression:
     constant_first = not low.is_constant(other)
     if constant_first and not low.is_constant(input):
-        low.refuse("it multiplies two values that both depend on the input")
+        return _product_of_activations(low, low.value(input), low.value(other))
     matrix, value = (input, other) if constant_first else (other, input)
     matrix, value = low.number(matrix), low.value(value)
     if matrix.dim() > 2:
@@ -152,6 +152,19 @@ def _batched_product(low: Lowering, matrix: Tensor, value: Expression, constant_
     if not is_vector:
         return found
     return found.reshaped(shape[:-1] if constant_first else (*shape[:-2], shape[-1]))  # without the axis added above
+
+
+def _product_of_activations(low: Lowering, first: Expression, second: Expression) -> Expression:
+    """first @ second, as numpy means it: a product for every pair of entries that meet, then a sum."""
+    left = first.reshaped((1, first.size)) if len(first.shape) == 1 else first
+    right = second.reshaped((second.size, 1)) if len(second.shape) == 1 else second
+    if left.shape[-1] != right.shape[-2]:
+        raise ValueError(f"shapes {first.shape} and {second.shape} do not multiply")
+    rows = left.taken(left.positions().unsqueeze(-2))
+    columns = right.taken(right.positions().mT.unsqueeze(-3))
+    found = total(low, low.multiply(*broadcast(rows, columns)), -1)
+    shape = (*found.shape[:-2], *first.shape[-2:-1], *(second.shape[-1:] if len(second.shape) > 1 else ()))
+    return found.reshaped(shape)
 
 
 @lowers("addmm")

@@ -7,7 +7,7 @@ import importlib
 import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx
@@ -15,6 +15,10 @@ import torch
 from torch import fx, nn
 
 from verifier.errors import InputError, VerifierError, one_line
+from verifier.functions import Function
+from verifier.functions.names import FUNCTIONS
+from verifier.network.lowering.smooth import neurons
+from verifier.network.rewrite.graph import DOMAIN
 
 
 class _Extremum(nn.Module):
@@ -41,12 +45,43 @@ class _BroadcastPRelu(nn.Module):
         return torch.prelu(x, slope.reshape((1,) * (x.dim() - slope.dim()) + tuple(slope.shape)))
 
 
+class _Neurons(nn.Module):
+    """A function of one number at every entry."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return neurons(x, self.function)
+
+
+def _teach(operators: Iterable[str]) -> None:
+    """Registers the functions of one number with onnx2torch, as operators of our own domain."""
+    registry, common = (
+        importlib.import_module(f"onnx2torch.{n}") for n in ("node_converters.registry", "utils.common")
+    )
+
+    def converted(node: Any, graph: Any) -> Any:
+        function = FUNCTIONS.build(node.operation_type, dict(node.attributes))
+        return common.OperationConverterResult(_Neurons(function), common.onnx_mapping_from_node(node))
+
+    for name in operators:
+        if name not in _TAUGHT:
+            registry.add_converter(operation_type=name, version=1, domain=DOMAIN)(converted)
+            _TAUGHT.add(name)
+
+
+_TAUGHT: set[str] = set()
+
+
 def to_graph_module(model: onnx.ModelProto) -> fx.GraphModule:
     """Convert a model in normal form.
 
     Requires what `normalise` guarantees.  The result is in evaluation mode and without gradients.
     """
     convert = load_onnx2torch().convert
+    _teach({node.op_type for node in model.graph.node if node.domain == DOMAIN})
     with _without_inference(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # read-only arrays and deprecations inside onnx2torch: not the user's concern
         try:

@@ -1,9 +1,9 @@
 """What a torch function means for traced tensors.
 
-A function is looked up by its name: it asks for a shape, moves entries about, is affine, is a ReLU composition, or it
-is refused.  In a module that is followed (`Lowering.follows`) the same function also runs on the shadows of its
-operands, and torch's own answer says whether the result is the operand itself (then it was written to), a view or a
-copy, and of which shape and type it is.
+A function is looked up by its name: it asks for a shape, moves entries about, is affine, is a ReLU composition, makes
+neurons of another kind, or it is refused.  In a module that is followed (`Lowering.follows`) the same function also
+runs on the shadows of its operands, and torch's own answer says whether the result is the operand itself (then it was
+written to), a view or a copy, and of which shape and type it is.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from verifier.errors import VerifierError, one_line
 from verifier.network.lowering import moves, windows
 from verifier.network.lowering.expression import Expression
 from verifier.network.lowering.memory import MemoryLayout, overlap, same_memory
+from verifier.network.lowering.smooth import elementwise
 from verifier.network.lowering.tracing import RULES, Lowering, Traced, depends, leaves
 from verifier.registry import import_rules
 from verifier.shapes import Tensor
@@ -130,10 +131,13 @@ def _handler(lowering: Lowering, func: Callable[..., Any], called: tuple[str, bo
         return lambda low, x, weight, bias, mean, var, *rest: norm(low, x, mean, var, weight, bias, *rest)
     if name in RULES:
         return RULES[name]
+    rule = elementwise(name)
+    if rule is not None:
+        return rule
     return lowering.refuse(
         f"the function '{name}' writes into a tensor"
         if in_place
-        else REASONS.get(name, f"the function '{name}' is not piecewise linear, or not known")
+        else REASONS.get(name, f"the function '{name}' is not known")
     )
 
 
@@ -200,7 +204,7 @@ def _set_item(lowering: Lowering, target: Traced, where: Any, value: Any) -> Non
 
 def _owner(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the result of a function has memory of its own for sure; if not, its operands share theirs."""
-    if name in RULES and name not in LIKE and "dropout" not in name:
+    if (name in RULES or elementwise(name)) and name not in LIKE and "dropout" not in name:
         return True
     for operand in leaves((args, kwargs), Traced):
         operand.storage_behind.shared = True

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 
 from verifier.errors import InputError, UnsupportedOperator, VerifierError
-from verifier.functions import Function
+from verifier.functions import PRODUCT, Function
 from verifier.network.lowering.expression import Expression, constant, joined, variable
 from verifier.network.lowering.memory import MemoryLayout, Storage
 from verifier.network.network import Affine
@@ -231,6 +231,11 @@ class Lowering:
         self.groups.append(replace(group, function=function))
         return variable(len(self.groups), shape, function.nonnegative)
 
+    def multiply(self, first: Expression, second: Expression) -> Expression:
+        """The products of two expressions of one shape, entry by entry."""
+        found = self.apply(PRODUCT, first, second)
+        return replace(found, nonnegative=first.nonnegative and second.nonnegative)
+
     def value(self, operand: Any) -> Expression:
         """An operand as an expression, constants included."""
         if isinstance(operand, Traced):
@@ -270,10 +275,10 @@ class Lowering:
         return path or "forward", kind or name
 
     def refuse(self, why: str) -> NoReturn:
-        from verifier.network.rewrite.normalise import REWRITERS  # a module can be lowered without onnx
+        from verifier.network.rewrite import normalise  # a module can be lowered without onnx
 
         node, op_type = self.node
-        error = UnsupportedOperator(node, op_type, why, sorted(REWRITERS))
+        error = UnsupportedOperator(node, op_type, why, normalise.supported())
         self.note(error)
         raise error
 

@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from verifier.errors import InputError, UnsupportedOperator
+from verifier.functions.names import FUNCTIONS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -21,7 +22,7 @@ Rewritten = list[onnx.NodeProto] | str
 Rewriter = Callable[["Graph", onnx.NodeProto], Rewritten]
 
 REWRITERS: dict[str, Rewriter] = {}
-"""By operator: all that can be lowered, as they are named in error messages."""
+"""By operator.  Operators that are functions of one number (`verifier.functions`) need none."""
 
 make = helper.make_node
 
@@ -29,6 +30,10 @@ _SMALL = 256  # entries of a constant that may be a shape, an axis list or paddi
 
 OPSET = 17
 """Every graph is written in this opset: onnx2torch knows all operators of it that we use."""
+
+
+DOMAIN = "functions"
+"""Where the rewritten graph has operators for functions of one number: those of `FUNCTIONS`, by their names there."""
 
 
 def rewrites(*operators: str) -> Callable[[Rewriter], Rewriter]:
@@ -147,7 +152,7 @@ def describe(node: onnx.NodeProto) -> str:
 
 def refuse(node: onnx.NodeProto, why: str) -> NoReturn:
     name, op_type = label(node)
-    raise UnsupportedOperator(name, op_type, why, sorted(REWRITERS))
+    raise UnsupportedOperator(name, op_type, why, sorted({*REWRITERS, *FUNCTIONS.names()}))
 
 
 def live_nodes(nodes: Iterable[onnx.NodeProto], output: str) -> list[onnx.NodeProto]:
@@ -185,4 +190,5 @@ def model_of(graph: Graph, opset: int, weights: bool = True) -> onnx.ModelProto:
         for name in sorted(known)
         if name in graph.shapes
     )
-    return helper.make_model(proto, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    sets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(proto, opset_imports=sets, ir_version=8)

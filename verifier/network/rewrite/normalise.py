@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
 
 from verifier.errors import InputError, VerifierError, one_line
+from verifier.functions.names import FUNCTIONS
 from verifier.network.rewrite.constants import fold
 from verifier.network.rewrite.graph import (
     OPSET,
@@ -26,6 +27,7 @@ from verifier.network.rewrite.graph import (
     model_of,
     refuse,
 )
+from verifier.network.rewrite.smooth import same_function
 from verifier.registry import import_rules
 
 import_rules("verifier.network.rewrite", "rewrites")
@@ -38,7 +40,7 @@ _OLDEST = 7  # before it, broadcasting and most attributes were different
 
 @dataclass(frozen=True)
 class Normalised:
-    """A model in normal form, and for each of its nodes the name and operator in the original file."""
+    """A model in normal form, and for each module of its conversion the node and operator in the original file."""
 
     model: onnx.ModelProto
     labels: dict[str, tuple[str, str]]
@@ -61,9 +63,15 @@ def normalise(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Normalise
     _write_constants(graph)
     labels = {}
     for i, node in enumerate(graph.nodes):
-        labels[f"n{i}"] = graph.labels[node.name]
+        # onnx2torch calls its modules by the names of nodes, with their domain in front.
+        labels[f"{node.domain}/n{i}" if node.domain else f"n{i}"] = graph.labels[node.name]
         node.name = f"n{i}"
     return Normalised(model_of(graph, OPSET), labels)
+
+
+def supported() -> list[str]:
+    """All operators that can be lowered, as they are named in error messages."""
+    return sorted({*REWRITERS, *FUNCTIONS.names()})
 
 
 def default_opset(model: onnx.ModelProto) -> int:
@@ -127,10 +135,11 @@ def _rewrite(graph: Graph) -> None:
     for node in graph.nodes:
         for i, name in enumerate(node.input):
             node.input[i] = aliases.get(name, name)
-        if node.op_type not in REWRITERS:
-            refuse(node, "it is not piecewise linear, or not known")
+        rewriter = REWRITERS.get(node.op_type, same_function if node.op_type in FUNCTIONS.names() else None)
+        if rewriter is None:
+            refuse(node, "it is not known")
         try:
-            found = REWRITERS[node.op_type](graph, node)
+            found = rewriter(graph, node)
         except VerifierError:
             raise
         except Exception as error:  # a damaged node may break any assumption about its attributes

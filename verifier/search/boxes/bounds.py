@@ -9,8 +9,9 @@ import torch
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.sweep import Choice, Plane, Sweep, Trace
+from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.relaxation.neurons import neurons_of
-from verifier.bounding.relaxation.zonotope import AffineForm, Zonotopes, propagate
+from verifier.bounding.relaxation.zonotope import Zonotopes, propagate
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import of_rows
 from verifier.branching.input_split import BoxView, InputSplit

@@ -19,7 +19,7 @@ import torch
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
-from verifier.bounding.relaxation.zonotope import AffineForm
+from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.rows import Conjunction, onto_simplex
 from verifier.bounding.solvers.face_dual import ConjunctionDual
 from verifier.shapes import Float, Int, Tensor

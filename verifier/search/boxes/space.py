@@ -96,11 +96,12 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self.options = options or InputOptions()
         self._until, self._finish, self._net = until, finish, net
         self._table = Table.of(problem, clauses)
+        self._widths = self._table.upper - self._table.lower
         single = net.to(dtype=torch.float32)
         self._first = SINGLE if fits_single(net) else DOUBLE
         self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
-        self._symbols = net.n_in + net.relus  # per box, in the last batch
+        self._symbols = net.n_in + net.neurons  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
         self._whole = self._numbers(0, self._table.lower.device)  # of the root boxes
 
@@ -131,7 +132,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             low=table.lower,
             high=table.upper,
             gains=torch.zeros_like(table.lower, dtype=torch.float32),
-            kinks=same(self._net.relus, torch.int32),
+            kinks=same(self._net.neurons, torch.int32),
             shrunk=same(False, torch.bool),
         )
         born = self._born(whole, whole.number, lambda: [[] for _ in range(boxes)])
@@ -207,7 +208,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             pending=pending,
             low=low,
             high=high,
-            gains=_gains(found.gains[kept], before, low, high),
+            gains=_gains(found.gains[kept], before, (low, high), self._widths[before.root]),
             kinks=found.kinks[kept].to(torch.int32),
             shrunk=_shrunk(before, low, high),
         )
@@ -275,10 +276,19 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         return list(zip(places.tolist(), whole[places].tolist(), strict=True))
 
 
-def _gains(gains: Tensor, before: BoxDomains, low: Tensor, high: Tensor) -> Float[Tensor, "D n0"]:
-    """The gains of cuts after clipping: in proportion to the width, and zero where no float lies between the ends."""
-    width, cut = before.high - before.low, middle(low, high)
+def _gains(
+    gains: Tensor, before: BoxDomains, left: tuple[Tensor, Tensor], whole: Float[Tensor, "D n0"]
+) -> Float[Tensor, "D n0"]:
+    """The gains of cuts after clipping: in proportion to the width, and zero where no float lies between the ends.
+
+    Where some are no numbers, because a function is not defined or too large, those of the widths themselves, in
+    relation to that of the root.
+    """
+    (low, high), width = left, before.high - before.low
+    cut = middle(low, high)
     gains = gains * torch.where(width > 0, (high - low) / width, 0.0)
+    known = torch.isfinite(gains).all(dim=1, keepdim=True)
+    gains = torch.where(known, gains, torch.where(whole > 0, (high - low) / whole, 0.0))
     least = torch.finfo(torch.float32).tiny
     return torch.where((low < cut) & (cut < high), gains.nan_to_num().clamp(min=least), 0.0).to(torch.float32)
 

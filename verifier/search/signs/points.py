@@ -34,9 +34,7 @@ def wide(low: Float[Tensor, "D A"], high: Float[Tensor, "D A"]) -> Bool[Tensor, 
     return (width > NARROWEST * size) & (width > RANGE[0]) & (width < RANGE[1])
 
 
-def shares(
-    low: Float[Tensor, "D A"], high: Float[Tensor, "D A"], x_hat: Float[Tensor, "D A"]
-) -> Float[Tensor, "D A"]:
+def shares(low: Float[Tensor, "D A"], high: Float[Tensor, "D A"], x_hat: Float[Tensor, "D A"]) -> Float[Tensor, "D A"]:
     """Where to split each interval, as a share of its width, given the values that the minimiser has."""
     share = ((x_hat - low) / (high - low)).nan_to_num(0.5, 0.5, 0.5).clamp(0.0, 1.0)
     return torch.lerp(share, torch.full_like(share, 0.5), MIDDLE).clamp(BORDER, 1.0 - BORDER)

@@ -126,13 +126,17 @@ class Root:
         ambiguous = (signs == 0) & (low < 0) & (high > 0)
         return ambiguous if self.curved is None else torch.where(self.curved, wide(low, high), ambiguous)
 
+    @cached_property
+    def places(self) -> Int[Tensor, "A 2"]:
+        """The group (from 1) and the neuron of every kink."""
+        groups = [torch.full_like(index, k) for k, index in enumerate(self.indices, 1)]
+        none = self.box[:0]
+        return torch.stack([torch.cat([none, *groups]), torch.cat([none, *self.indices])], dim=1)
+
     def place(self, kink: int) -> tuple[int, int]:
         """The group (from 1) and the neuron of a kink."""
-        for k, size in enumerate(self.sizes):
-            if kink < size:
-                return k + 1, int(self.indices[k][kink])
-            kink -= size
-        raise IndexError(kink)
+        group, neuron = self.places[kink].tolist()
+        return group, neuron
 
     def bounds(self) -> tuple[Float[Tensor, "N A"], Float[Tensor, "N A"]]:
         """l_hat and u_hat of all kinks on each box."""
@@ -220,11 +224,12 @@ class Batch(State):
         return self.root.splittable(self.signs, *self.cut())
 
     def kept(self) -> Float[Tensor, "D B"]:
-        """What children inherit of the bounds: in float32, rounded outward; nothing where they are the root's."""
+        """What children inherit of the bounds, rounded outward; nothing where they are the root's."""
         if self.root.curved is None:
             return self.signs.new_zeros(len(self), 0, dtype=torch.float32) if self.bounds is None else self.bounds
+        kept = torch.float32 if self.bounds is None else self.bounds.dtype
         low, high = self.cut()
-        return torch.cat([outward(low, -1), outward(high, 1)], dim=1)
+        return torch.cat([outward(low, -1, kept), outward(high, 1, kept)], dim=1)
 
 
 def _units(whole: Batch) -> Float[Tensor, "C K"]:
@@ -240,9 +245,9 @@ def _units(whole: Batch) -> Float[Tensor, "C K"]:
     return torch.stack(found, dim=1).double()
 
 
-def outward(values: Float[Tensor, "D A"], direction: int) -> Float[Tensor, "D A"]:
-    """The next float32 in that direction, unless the value is one itself: bounds stay valid."""
-    single = values.float()
+def outward(values: Float[Tensor, "D A"], direction: int, kept: torch.dtype = torch.float32) -> Float[Tensor, "D A"]:
+    """The next number of that kind in that direction, unless the value is one itself: bounds stay valid."""
+    single = values.to(kept)
     wrong = single.double() < values if direction > 0 else single.double() > values
     towards = torch.full_like(single, direction * torch.inf)
     return torch.where(wrong, torch.nextafter(single, towards), single)

@@ -6,7 +6,6 @@ by rigorous bounds that cross, or by an exact leaf.  Whatever is not a number co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -31,6 +30,7 @@ from verifier.search.journal import (
     Journal,
     LeafSolved,
     Moved,
+    Narrowed,
     Place,
     Split,
     Superseded,
@@ -167,8 +167,10 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
 
     def tighten(self, children: Brood) -> Brood:
         with self.bounding:
-            batch = self.policy.tightening.tightened(children.batch, children.kinks, self.until)
-        return replace(children, batch=batch)
+            found = self.policy.tightening.tightened(children.batch, children.kinks, self.until)
+        if len(found.rows):
+            self.journal.hear(Narrowed(children.number[found.rows], found.first, found.looked))
+        return replace(children, batch=found.batch)
 
     def bound(self, children: Brood) -> BoundedBrood:
         """By the tier of their parents; whole boxes by every tier that need not wait, so that all are compared."""
@@ -282,7 +284,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         going_on = left[domains.clause]
         some = domains.select(going_on & ~contradicted)
         moved = self._moved(some, before) if len(some) else some
-        if moved is None:
+        if moved is None or not before.policy.tightening.travels:
             return super().adopt(domains, begun, before)
         empty, gone = going_on & contradicted, domains.select(~going_on)
         here = Batch(before.root, domains.clause, domains.signs, domains.masks, torch.cat(ends, dim=1))
@@ -343,9 +345,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         """The numbers of new domains."""
         number = self._numbers(len(batch), self.root.device)
         clause = self.root.numbers[batch.clause]
-        self.journal.hear(
-            Split(number, parent, clause, batch, lambda: _places(batch, made.signs, made.kinks.tolist()))
-        )
+        self.journal.hear(Split(number, parent, clause, batch, lambda: _places(batch, made.signs, made.kinks)))
         return number
 
     def _proved(
@@ -419,24 +419,36 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         return torch.cat(found).view(*kinks.shape, 2)
 
 
-def _places(batch: Batch, signs: Int8[Tensor, "D A"], kinks: Sequence[Sequence[int]]) -> list[list[Place]]:
+def _places(batch: Batch, signs: Int8[Tensor, "D A"], kinks: Int[Tensor, "D levels"]) -> list[list[Place]]:
     """Group, neuron and sign of some kinks of every domain, for others than ReLUs also the point; -1 stands for none.
 
     `signs` may hold the sides of points.
     """
-    root, known = batch.root, signs.tolist()
-    curved = None if root.curved is None else root.curved.tolist()
+    root = batch.root
+    if not kinks.shape[1] or not root.kinks:
+        return [[] for _ in range(len(batch))]
+    at = kinks.clamp(min=0)
+    sign = signs.gather(1, at).long()
+    table = torch.cat([root.places[at], sign.unsqueeze(2)], dim=2).tolist()
+    ends = _points(batch, sign, at)
+    return [
+        [(*place, *end) for place, end, kink in zip(row, points, some, strict=True) if kink >= 0]
+        for row, points, some in zip(table, ends, kinks.tolist(), strict=True)
+    ]
 
-    def place(row: int, kink: int) -> Place:
-        sign = known[row][kink]
-        if curved is None or not curved[kink]:
-            return (*root.place(kink), sign)
-        assert batch.bounds is not None
-        return (*root.place(kink), sign, float(batch.bounds[row, kink if sign > 0 else kink + root.kinks]))
 
-    return [[place(row, kink) for kink in some if kink >= 0] for row, some in enumerate(kinks)]
+def _points(batch: Batch, sign: Int[Tensor, "D levels"], at: Int[Tensor, "D levels"]) -> list[list[tuple[float, ...]]]:
+    """The points where domains were split at some kinks, from above (-1) or below; nothing for ReLUs."""
+    root = batch.root
+    if root.curved is None or batch.bounds is None:
+        return [[()] * at.shape[1] for _ in range(len(batch))]
+    curved = root.curved[at].tolist()
+    ends = batch.bounds.gather(1, torch.where(sign > 0, at, at + root.kinks)).tolist()
+    return [[(x,) if c else () for x, c in zip(*pair, strict=True)] for pair in zip(ends, curved, strict=True)]
 
 
-def _fixed(batch: Batch) -> list[list[int]]:
-    """The kinks of every domain that have a sign."""
-    return [torch.nonzero(signs).flatten().tolist() for signs in batch.signs]
+def _fixed(batch: Batch) -> Int[Tensor, "D levels"]:
+    """The kinks of every domain that have a sign; -1 stands for none."""
+    fixed = batch.signs != 0
+    order = fixed.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, : int(fixed.sum(dim=1).max())]
+    return torch.where(fixed.gather(1, order), order, -1)

@@ -1,0 +1,119 @@
+"""Boxes of networks of any functions: verdicts agree with minima that Lipschitz constants prove."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import lipschitz
+import networks
+import numpy as np
+import pytest
+from falsify import instances
+from search.boxes.deciding import decide
+from search.cases import begun, expanded, ignore, nobody, terms, unbounded
+
+from verifier.bounding.core.base import Until
+from verifier.clock import Clock
+from verifier.functions import PRODUCT, Function
+from verifier.functions.sigmoids import Sigmoid, Tanh
+from verifier.network.network import Network
+from verifier.property.problem import Problem
+from verifier.search.boxes.space import InputOptions, InputSpace
+from verifier.search.loop import Limits
+from verifier.search.problem import ProblemSearch
+
+GAP = 2e-3
+WITHIN = 2e-3
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+@dataclass(frozen=True, eq=False)
+class MixedCase:
+    """A clause A y <= c on a box; the least value of its largest row is between `low` and `high`."""
+
+    net: Network
+    box: tuple[np.ndarray, np.ndarray]
+    A: np.ndarray
+    c: np.ndarray
+    low: float
+    high: float
+
+    def problem(self, moved: float) -> Problem:
+        """The same with all bounds moved."""
+        rows = [instances.row(terms(a), bound) for a, bound in zip(self.A, (self.c + moved).tolist(), strict=True)]
+        box = instances.boxes(*([side.tolist()] for side in self.box))
+        return instances.problem(self.net, box, [(0, rows)])
+
+
+def mixed_case(seed: int, kinds: tuple[Function, ...] = networks.ANYTHING) -> MixedCase | None:
+    """Two inputs, one to three groups, one or two rows; None where the oracle gives up."""
+    rng = np.random.default_rng(seed)
+    widths = (2, *(int(rng.integers(2, 5)) for _ in range(int(rng.integers(1, 4)))), 2)
+    net = networks.mixed(seed, widths, kinds)
+    lower, upper = (side[0].numpy() for side in networks.box(net, seed, 1.0))
+    A, c = rng.normal(size=(1 + seed % 2, 2)), 0.3 * rng.normal(size=1 + seed % 2)
+    found = lipschitz.minimum(net, (lower, upper), A, c, WITHIN)
+    return None if found is None else MixedCase(net, (lower, upper), A, c, *found)
+
+
+def check(case: MixedCase, options: InputOptions | None = None) -> None:
+    """Just empty: closed.  Just not empty: there is a witness, and it is one."""
+    safe = decide(case.problem(case.low - GAP), options)
+    assert safe.witness is None
+    assert safe.reason is None
+    problem = case.problem(case.high + GAP)
+    unsafe = decide(problem, options)
+    assert unsafe.witness is not None
+    instances.check(problem, unsafe.witness, *(side.tolist() for side in case.box))
+
+
+def checked(seeds: range, kinds: tuple[Function, ...] = networks.ANYTHING) -> int:
+    """How many of the seeds have an oracle."""
+    count = 0
+    for seed in seeds:
+        case = mixed_case(seed, kinds)
+        if case is not None:
+            count += 1
+            check(case, InputOptions(batch=4, least_children=1) if seed % 5 == 0 else None)
+    return count
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_verdicts_are_those_of_the_oracle(first: int) -> None:
+    assert checked(range(first, first + 3)) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 460, 30))
+def test_verdicts_are_those_of_the_oracle_on_many(first: int) -> None:
+    assert checked(range(first, first + 30)) >= 25
+
+
+@pytest.mark.parametrize("kinds", [(Sigmoid(),), (Tanh(),), (PRODUCT,)], ids=lambda kinds: kinds[0].name)
+def test_verdicts_of_each_function_alone(kinds: tuple[Function, ...]) -> None:
+    assert checked(range(27, 29), kinds) == 2
+
+
+def test_the_problem_chooses_boxes_for_networks_of_any_function() -> None:
+    """The whole search: no signs are split, nothing is handed over to them."""
+    case = next(case for seed in range(30, 60) if (case := mixed_case(seed)) and not case.net.piecewise_linear)
+    for moved, sat in ((case.low - GAP, False), (case.high + GAP, True)):
+        problem = case.problem(moved)
+        target = instances.target(problem)
+        whole = ProblemSearch(limits=Limits(max_domains=20_000))
+        outcome = whole.run(problem, unbounded(problem), target, Clock.begin(60), ignore)
+        assert (outcome.witness is not None) == sat
+        assert outcome.reason is None
+
+
+def test_boxes_on_which_a_bound_is_no_number_are_cut_along_their_widest_side() -> None:
+    """Where the gains of cuts are no numbers, what counts is how much of the root each input still covers."""
+    boxes = instances.boxes([[-1e30, -10.0]], [[1e30, 30.0]])
+    clause = (0, [instances.row({0: 1}, 0)])
+    space = InputSpace(
+        instances.problem(networks.mixed(1, (2, 2, 2, 2), (PRODUCT,)), boxes, [clause]), (0,), nobody, Until()
+    )
+    halves = begun(space)
+    assert halves.gains.tolist() == [[1.0, 1.0]]
+    assert expanded(space, halves).gains.unique(dim=0).tolist() == [[0.125, 0.25]]  # five cuts
