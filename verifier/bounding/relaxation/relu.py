@@ -15,8 +15,8 @@ from verifier.bounding.core.state import SHARED, State
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 if TYPE_CHECKING:
-    from verifier.bounding.relaxation.smooth import Lines
     from verifier.bounding.core.sweep import Choice, Remainder, Taken, Values
+    from verifier.bounding.relaxation.smooth import Lines
 
 
 def chord(
