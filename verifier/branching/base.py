@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from verifier.bounding.core.base import Objective
 from verifier.bounding.core.sweep import Sweep, Trace
@@ -43,6 +43,9 @@ class Brancher(ABC, Generic[ViewT]):
 
     guarantees: nothing but a good order; any choice keeps a search correct
     """
+
+    any_function: ClassVar[bool] = False
+    """Whether it knows what to say of other neurons than ReLUs."""
 
     @abstractmethod
     def scores(self, view: ViewT) -> Float[Tensor, "D A"]:

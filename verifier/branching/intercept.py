@@ -27,6 +27,8 @@ class Intercept(Brancher[View]):
 
     tie: float = 1e-4
 
+    any_function = True
+
     def scores(self, view: View) -> Float[Tensor, "D A"]:
         found, trace = [view.trace.x0[:, 0, :0]], view.trace
         for k, neurons in enumerate(view.sweep.neurons):

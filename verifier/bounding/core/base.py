@@ -179,6 +179,11 @@ class Bounder(ABC):
         return False
 
     @property
+    def any_function(self) -> bool:
+        """Whether it bounds networks with other functions than ReLUs."""
+        return False
+
+    @property
     def rigorous(self) -> bool:
         """Whether its bounds in float64 include all rounding errors: only such a bound closes a clause."""
         return True

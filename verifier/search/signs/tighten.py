@@ -44,6 +44,10 @@ class Tightening(ABC):
         """The same by bounds that whoever knows the tree can compute again: from the same ones, to the last digit."""
         return self
 
+    def after_points(self) -> Tightening:
+        """The same for domains that are also split at points, which help most by the bounds that follow."""
+        return self
+
     @abstractmethod
     def tightened(self, batch: Batch, kinks: Int[Tensor, "D levels"], until: Until) -> Tightened:
         """The same domains with bounds that are nowhere looser; `kinks` is where they were just split."""
@@ -55,6 +59,9 @@ class Never(Tightening):
 
     def tightened(self, batch: Batch, kinks: Int[Tensor, "D levels"], until: Until) -> Tightened:
         return Tightened.nowhere(batch)
+
+    def after_points(self) -> Tightening:
+        return AfterSplit(RootBounds(None), travels=self.travels)
 
 
 @dataclass(frozen=True)
