@@ -64,7 +64,7 @@ def other(value: Any) -> Any:
         return words[value]
     if isinstance(value, list | tuple):
         return [*value, 0.25]
-    return value + 1 if isinstance(value, int) else value / 2
+    return value + 1 if isinstance(value, int) else value / 2 or 0.5
 
 
 def test_every_preset_loads(root: Path) -> None:

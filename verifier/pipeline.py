@@ -30,7 +30,9 @@ from verifier.network.models.module import ModuleModel
 from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
 from verifier.proofs.recording import Recording
-from verifier.property.problem import ClauseRows, Problem, canonicalise
+from verifier.property.heads import Restated, without_head
+from verifier.property.problem import ClauseRows, Problem, Stated, canonicalise
+from verifier.property.property import Property
 from verifier.result.counterexample import Counterexample
 from verifier.result.result import PHASES, Result, Setting, Statistics
 from verifier.result.status import Status
@@ -79,7 +81,7 @@ def decide(request: Request, status: Status) -> Result:
         status.computes_on(device, request.machine.cores)
         try:
             with status.phase("load"), torch_threads(1):
-                problem, model = load_problem(request, status, merging)
+                problem, model = load_problem(request, status, merging, without_head if recording is None else as_given)
         except UnsupportedOperator as error:
             return attack_unread(request, status, error)
         if recording is not None:
@@ -112,7 +114,7 @@ def attack(request: Request, status: Status) -> Result:
         status.computes_on(device, request.machine.cores)
         try:
             with status.phase("load"), torch_threads(1):
-                problem, model = load_problem(request, status)
+                problem, model = load_problem(request, status, restate=without_head)
         except UnsupportedOperator as error:
             return attack_unread(request, status, error)
         witness = None
@@ -333,8 +335,16 @@ class Pipeline:
         return status.conclude(Verdict.UNSAT)
 
 
+Restate = Callable[[Network, Property], Restated | None]
+"""The same question about a simpler network, if there is one."""
+
+
+def as_given(network: Network, prop: Property) -> None:
+    """Nothing is restated: proofs and tables of bounds speak of the outputs of the file."""
+
+
 def load_problem(
-    request: Request, status: Status, merge: Callable[[Network], Merging] = Merging
+    request: Request, status: Status, merge: Callable[[Network], Merging] = Merging, restate: Restate = as_given
 ) -> tuple[Problem, Original]:
     """The instance, checked: counts fit, and the lowered and merged network computes what the original one does."""
     loaded = request.given.load()
@@ -343,10 +353,16 @@ def load_problem(
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    found = merge(faithful_network(model, boxes))
+    network = faithful_network(model, boxes)
+    found = merge(network)
     problem = replace(canonicalise(found.network, prop), merged=found.layers)
     if len(prop.boxes):
         check_against(model, found.network, boxes, request.seed)
+    simpler = restate(network, prop)
+    if simpler is not None:
+        found = merge(simpler.network)
+        stated = None if simpler.equivalent else Stated(problem.network, prop)
+        problem = replace(canonicalise(found.network, simpler.property), merged=found.layers, stated=stated)
     return problem, model
 
 

@@ -123,11 +123,9 @@ class Registry(Generic[MethodT]):
         if name not in self._makers:
             importlib.import_module(known.module)
         maker, struct = self._makers[name]
-        if struct is Options:
-            return maker(*given)
         # The struct that was read from the file's text and the one that its import has made are two.
         own = struct() if options is None else msgspec.convert(options, struct, from_attributes=True)
-        return maker(own, *given)
+        return maker(*given) if struct is Options else maker(own, *given)
 
     def _known(self, name: str) -> Declared:
         found = self._found()

@@ -19,9 +19,10 @@ from verifier.bounding.core.base import Until
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.bounding.solvers.solver import Task
-from verifier.checker import tree
 from verifier.checker.check import check
+from verifier.checker.nodes import NODES
 from verifier.checker.scope import Scope
+from verifier.checker.tree import Place, Walk
 from verifier.config import load_config
 from verifier.loading import GivenFiles
 from verifier.machine import Machine
@@ -47,8 +48,9 @@ class Proved:
     def __init__(self, root: Path, folder: Path, names: tuple[str, str] = ("digits_fc", "fc_branch_1442")) -> None:
         self.files = [str(root / f"properties/{k}/{n}.{k}") for k, n in zip(("onnx", "vnnlib"), names, strict=True)]
         self.proof = folder / "proof"
-        self.nodes: Counter[Node] = Counter()
+        self.scopes: list[tuple[Node, Scope]] = []
         self.order: list[Node] = []
+        self.nodes: Counter[Node] = Counter()
 
     def __call__(self, options: Sequence[str] = (), preset: str = "auto") -> Proved:
         config = load_config(preset, tuple(options))
@@ -58,19 +60,20 @@ class Proved:
         return self
 
     def judged(self, patch: pytest.MonkeyPatch) -> str:
-        def counted(kind: int) -> Any:
-            rule = tree._NODES[kind]
+        judged, numbered = Walk._judged, []  # type: Any, list[tuple[int, Node, Scope]]
+        kinds = {rule: Node(kind) for kind, rule in NODES.items()}
 
-            def judge(walk: tree.Walk, scope: Scope) -> list[Scope]:
-                self.nodes[Node(kind)] += 1
-                self.order.append(Node(kind))
-                return rule(walk, scope)
-
-            return judge
+        def noted(walk: Walk, places: list[Place]) -> list[Place]:
+            numbered.extend((place.number, kinds[type(place.node)], place.scope) for place in places)
+            return judged(walk, places)
 
         with patch.context() as here:
-            here.setattr(tree, "_NODES", {kind: counted(kind) for kind in list(tree._NODES)})
-            return check(*self.files, str(self.proof)).verdict
+            here.setattr(Walk, "_judged", noted)
+            verdict = check(*self.files, str(self.proof)).verdict
+        self.scopes = [(kind, scope) for _, kind, scope in sorted(numbered, key=lambda entry: entry[0])]
+        self.order = [kind for kind, _ in self.scopes]
+        self.nodes = Counter(self.order)
+        return verdict
 
 
 # ---------------------------------------------------------------- children that are tightened
@@ -109,17 +112,12 @@ def test_the_checker_finds_the_bounds_of_tightened_children(
             used.append(tuple(np.concatenate([s[d].numpy() for s in side]) for side in (region.l_hat, region.u_hat)))  # type: ignore[arg-type]
         close(space, number, by, batch, proof)
 
-    found: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def closed(walk: tree.Walk, scope: Scope) -> list[Scope]:
-        found.append((np.concatenate(scope.lower), np.concatenate(scope.upper)))
-        return tree.Walk.close(walk, scope)
-
     monkeypatch.setattr(SignSpace, "_close", heard)
     run = Proved(root, tmp_path)((*TIGHT, "search.tighten.every=2"))
-    monkeypatch.setattr(tree, "_NODES", tree._NODES | {7: closed})
-    assert check(*run.files, str(run.proof)).verdict == "accepted"
-    mine, theirs = (np.array([np.concatenate(pair) for pair in some]) for some in (used, found))
+    assert run.judged(monkeypatch) == "accepted"
+    closed = [scope for kind, scope in run.scopes if kind is Node.CLOSE]
+    mine = np.array([np.concatenate(pair) for pair in used])
+    theirs = np.array([np.concatenate([side[0] for side in (*s.lower, *s.upper)]) for s in closed])
     for row in mine:
         assert np.abs(theirs - row).max(axis=1).min() < 1e-9
 

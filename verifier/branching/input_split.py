@@ -38,7 +38,8 @@ class InputSplit(Brancher[BoxView]):
 
     def scores(self, view: BoxView) -> Float[Tensor, "D n0"]:
         found, (boxes, n0) = view.found, view.variation.shape
-        symbols = max([n0, *(noise.start + noise.neuron.shape[1] for noise in found.noises)])
+        inputs = n0 if found.moving is None else len(found.moving)
+        symbols = max([inputs, *(noise.start + noise.neuron.shape[1] for noise in found.noises)])
         owed = found.output.centre.new_zeros(symbols, boxes)
         for k in range(len(found.noises), 0, -1):
             noise, lam = found.noises[k - 1], view.coefficients[k - 1]
@@ -51,4 +52,7 @@ class InputSplit(Brancher[BoxView]):
                 weight = weight + torch.where(at < 0, noise.above * -at, noise.below * at)
             weight = torch.where(noise.present, weight, 0.0)
             owed[: len(noise.share)] += (noise.share * weight).sum(dim=-1)
-        return owed[:n0].T + self.plane_share * view.variation.to(owed.dtype)
+        gaps = owed[:inputs].T
+        if found.moving is not None:
+            gaps = gaps.new_zeros(boxes, n0).index_copy_(1, found.moving, gaps)
+        return gaps + self.plane_share * view.variation.to(owed.dtype)

@@ -5,6 +5,7 @@
     curve      functions of one number by their convex and concave pieces: rigorous lines with any slope
     relu       max(t, 0), which has a relaxation of its own
     product    s t
+    bumps      curves that are concave, convex and concave
     others     one file per family
 
 A function is a frozen value.  It knows nothing of networks; `bounding/relaxation` makes faces of it.

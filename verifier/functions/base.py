@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 
@@ -83,16 +83,18 @@ class Line:
 BISECTIONS = 6
 """Steps by which the slope of a good line is found; a line is valid whatever its slope."""
 
+Slopes: TypeAlias = tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"], Float[Tensor, "*axes"]]
+"""Of the lines on one side of a function: the least that is worth trying, the one that cuts off least, the largest."""
+
 
 @dataclass(frozen=True)
 class Scalar(Function):
     """A function of one number, below and above which there are lines with any slope.
 
-    `reach` encloses all values; outside of `domain` it is not defined.
+    `reach` encloses all values.
     """
 
     reach: ClassVar[tuple[float, float]] = (-torch.inf, torch.inf)
-    domain: ClassVar[tuple[float, float]] = (-torch.inf, torch.inf)
 
     @abstractmethod
     def slope(self, t: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
@@ -117,12 +119,16 @@ class Scalar(Function):
     ) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
         """About the least and the largest slope that a line is worth trying on an interval."""
 
+    def defined(self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]) -> Bool[Tensor, "*axes"]:
+        """Where f is defined on all of the interval."""
+        return low <= high
+
     @property
     def nonnegative(self) -> bool:
         return self.reach[0] >= 0
 
     def pull(self, t: Float[Tensor, "*batch n"], cotangent: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
-        return cotangent * self.slope(t)
+        return cotangent * self.slope(t).nan_to_num(0.0).clamp(-BEYOND, BEYOND)
 
     def image(
         self, low: Float[Tensor, "*batch n"], high: Float[Tensor, "*batch n"]
@@ -131,16 +137,31 @@ class Scalar(Function):
         level = torch.zeros_like(low)
         below, above = self.line(level, low, high, 1.0), self.line(level, low, high, -1.0)
         least, most = self.reach
-        return limited(below.offset.clamp(min=least), above.offset.clamp(max=most))
+        defined = self.defined(low, high)
+        return limited(
+            torch.where(defined, below.offset.clamp(min=least), -torch.inf),
+            torch.where(defined, above.offset.clamp(max=most), torch.inf),
+        )
 
-    def middle(self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"], side: float) -> Float[Tensor, "*axes"]:
+    def fan(self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"], side: float) -> Slopes:
+        """Slopes of good lines below f (`side` 1) or above it (-1), numbers in any case."""
+        between = self.steepness(low, high)
+        return moderate(between[0], self.middle(low, high, side, between), between[1])
+
+    def middle(
+        self,
+        low: Float[Tensor, "*axes"],
+        high: Float[Tensor, "*axes"],
+        side: float,
+        between: tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]],
+    ) -> Float[Tensor, "*axes"]:
         """The slope of the line that is nearest to f in the middle of the interval: the one that cuts off least.
 
         With h(a) the offset of a line, h(a) + a m is concave in a, with the slope m - t*(a).  Where f is convex or
         concave it is greatest for the tangent in the middle or for the chord, elsewhere a bisection comes near.
         """
         m = low / 2 + high / 2
-        least, most = self.steepness(low, high)
+        least, most = between
         best, reached = (least + most) / 2, torch.full_like(m, -torch.inf)
         probes = [self.slope(m), (self.value(high) - self.value(low)) / (high - low)]
         for step in range(len(probes) + BISECTIONS):
@@ -157,11 +178,23 @@ class Scalar(Function):
         return best
 
 
+def moderate(least: Tensor, middle: Tensor, most: Tensor) -> Slopes:
+    """Slopes as numbers within the error model."""
+
+    def number(slope: Tensor) -> Tensor:
+        return slope.nan_to_num(0.0).clamp(-BEYOND, BEYOND)
+
+    return number(least), number(middle), number(most)
+
+
 def limited(
     low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]
 ) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
     """Ends of an image; what is no number, or too large for the error model, is infinite."""
-    return torch.where(low >= -BEYOND, low, -torch.inf), torch.where(high <= BEYOND, high, torch.inf)
+    return (
+        torch.where(low >= -BEYOND, low.clamp(max=BEYOND), -torch.inf),
+        torch.where(high <= BEYOND, high.clamp(min=-BEYOND), torch.inf),
+    )
 
 
 def slack(*sizes: Float[Tensor, "*axes"], ulps: int = ULPS) -> Float[Tensor, "*axes"]:
@@ -170,3 +203,8 @@ def slack(*sizes: Float[Tensor, "*axes"], ulps: int = ULPS) -> Float[Tensor, "*a
     for size in sizes[1:]:
         total = total + size.abs()
     return total * (2.0 * ulps * UNIT_ROUNDOFF) + torch.finfo(torch.float64).tiny
+
+
+def underflow(factor: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+    """What a few numbers that underflowed can cost when they are multiplied with a factor."""
+    return factor.abs() * (8 * torch.finfo(torch.float64).tiny)

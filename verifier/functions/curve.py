@@ -8,6 +8,10 @@ with that slope.  On a concave piece the minimum is at an end.  On a convex piec
 which is linear in t: so p need not be a stationary point exactly, the closer the better.  No equation has to hold in
 floats; what is left are errors of the library's values, which are subtracted.  Lines above f are lines below -f.
 
+An end of a piece may be off by a rounding error d, as an inflection point need not be a float.  In between, f has the
+other curvature, of at most C d with C a bound of the third derivative.  That spoils a tangent by at most C d^2 per unit
+of length and an extremum by C d^3: less than the errors of slopes and values, which are subtracted anyway.
+
 h is concave in a, and falls by t* per unit of a, where t* is its minimiser: what an ascent over slopes needs to know.
 """
 
@@ -15,27 +19,29 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from verifier.functions.base import Line, Scalar, slack
-from verifier.shapes import Float, Tensor
+from verifier.functions.base import BEYOND, Line, Scalar, Slopes, moderate, slack
+from verifier.shapes import Bool, Float, Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """An interval on which a function is convex or concave; tensors or numbers, ends may be infinite."""
+    """An interval on which a function is convex, concave or straight (None); its ends may be infinite."""
 
     low: Float[Tensor, "*axes"] | float
     high: Float[Tensor, "*axes"] | float
-    convex: bool
+    convex: bool | None
 
 
 @dataclass(frozen=True)
 class Curve(Scalar):
-    """A function of one number, differentiable on its domain.
+    """A function of one number, differentiable inside of its pieces.
 
-    A family says what its pieces are and where its derivative takes a value; everything else follows.
+    A family says what its pieces are and where its derivative takes a value; everything else follows.  At an end of a
+    piece that is not straight, `slope` is that of the piece.
     """
 
     @abstractmethod
@@ -44,7 +50,10 @@ class Curve(Scalar):
 
     @abstractmethod
     def stationary(self, a: Float[Tensor, "*axes"], piece: Piece) -> Float[Tensor, "*axes"]:
-        """About where f' = a in a piece; anything where there is no such point, but a number."""
+        """About where f' = a in a piece; where there is no such point, something beyond the end that comes nearest.
+
+        Any number gives a valid line.
+        """
 
     def value_error(self, t: Float[Tensor, "*axes"], value: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
         """How far the library's value can be from f(t) in float64."""
@@ -71,8 +80,8 @@ class Curve(Scalar):
             better = found < least
             least, touch = torch.where(better, found, least), torch.where(better, where, touch)
             least = torch.where(torch.isnan(found), found, least)  # what is no number must not get lost
-        inside = (low >= self.domain[0]) & (high <= self.domain[1])
-        return Line(a, side * torch.where(inside, least, -torch.inf), touch)
+        known = self.defined(low, high) & (least < torch.inf)  # infinite: no piece has a part of the interval
+        return Line(a, side * torch.where(known, least, -torch.inf), touch)
 
     def _least(
         self, a: Tensor, low: Tensor, high: Tensor, side: Tensor | float, piece: Piece
@@ -82,14 +91,29 @@ class Curve(Scalar):
         empty = left > right
         left = torch.where(empty, low, left)  # any point at which f is defined
         right = torch.where(empty, low, right)
+        curved = -1.0 if piece.convex is None else side if piece.convex else -side  # side f is convex where this is 1
+        if isinstance(curved, float):
+            find = self._inner if curved > 0 else self._ends
+            least, touch = find(a, (left, right), side, piece)
+        else:
+            inner, ends = self._inner(a, (left, right), side, piece), self._ends(a, (left, right), side, piece)
+            least, touch = (torch.where(curved > 0, *pair) for pair in zip(inner, ends, strict=True))
+        return torch.where(empty, torch.inf, least), touch
+
+    def _ends(
+        self, a: Tensor, ends: tuple[Tensor, Tensor], side: Tensor | float, piece: Piece
+    ) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
+        """The least of side (f(t) - a t) between the ends, where side f is concave or straight, and where it is."""
+        left, right = ends
         at_left, at_right = self._along(a, left, side), self._along(a, right, side)
-        ends = torch.minimum(at_left, at_right), torch.where(at_left <= at_right, left, right)
-        p = torch.minimum(torch.maximum(self.stationary(a, piece), left), right)
-        inner = self._tangent(a, p, (left, right), side), p
-        curved = side if piece.convex else -side  # side f is convex where this is 1
-        curved = torch.as_tensor(curved, dtype=a.dtype, device=a.device)
-        found = torch.where(curved > 0, inner[0], ends[0]), torch.where(curved > 0, inner[1], ends[1])
-        return torch.where(empty, torch.inf, found[0]), found[1]
+        return torch.minimum(at_left, at_right), torch.where(at_left <= at_right, left, right)
+
+    def _inner(
+        self, a: Tensor, ends: tuple[Tensor, Tensor], side: Tensor | float, piece: Piece
+    ) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
+        """The same where side f is convex, by the tangent at a point between the ends."""
+        p = torch.minimum(torch.maximum(self.stationary(a, piece), ends[0]), ends[1])
+        return self._tangent(a, p, ends, side), p
 
     def _along(self, a: Tensor, t: Tensor, side: Tensor | float) -> Float[Tensor, "*axes"]:
         """side (f(t) - a t), or less."""
@@ -102,6 +126,7 @@ class Curve(Scalar):
         rise, error = side * (slope - a), self.slope_error(p, slope) + slack(slope, a, ulps=2)
         to_left, to_right = p - ends[0], ends[1] - p
         loss = torch.maximum((rise + error) * to_left, (error - rise) * to_right).clamp(min=0)
+        loss = torch.where(ends[0] < ends[1], loss, 0.0)  # at one point there need be no slope
         return self._along(a, p, side) - loss * (1 + 2.0**-50)
 
     def steepness(
@@ -113,5 +138,33 @@ class Curve(Scalar):
             for end in (piece.low, piece.high):
                 at = torch.minimum(torch.maximum(torch.as_tensor(end, dtype=low.dtype, device=low.device), low), high)
                 found.append(self.slope(at))
-        every = torch.stack(found)
+        every = torch.stack(found).nan_to_num(0.0, BEYOND, -BEYOND)
         return every.amin(dim=0), every.amax(dim=0)
+
+    def fan_within(
+        self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"], convex: Bool[Tensor, "*axes"] | bool
+    ) -> Slopes:
+        """Slopes of good lines on intervals within one piece, where side f is convex or not.
+
+        Tangents where it is convex, the best one that in the middle; else only the chord.
+        """
+        convex = torch.as_tensor(convex, device=low.device)
+        at_low, at_high, m = self.slope(low), self.slope(high), low / 2 + high / 2
+        least, most = torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
+        chord = (self.value(high) - self.value(low)) / (high - low)
+        chord = torch.where(low < high, torch.minimum(torch.maximum(chord, least), most), at_low)
+        middle = torch.where(convex, self.slope(m), chord)
+        return moderate(torch.where(convex, least, chord), middle, torch.where(convex, most, chord))
+
+
+@dataclass(frozen=True)
+class OnePiece(Curve):
+    """Convex, or concave, wherever it is defined."""
+
+    convex: ClassVar[bool]
+
+    def pieces(self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]) -> tuple[Piece, ...]:
+        return (Piece(-torch.inf, torch.inf, self.convex),)
+
+    def fan(self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"], side: float) -> Slopes:
+        return self.fan_within(low, high, self.convex == (side > 0))

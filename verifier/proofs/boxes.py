@@ -8,11 +8,11 @@ requires:   slopes that are multiples of 1 / 255 (`Care`)
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from verifier.network.network import Network
@@ -22,6 +22,7 @@ from verifier.proofs.stream import Node, varint
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import BoxBounds, BoxEvidence, Care
 from verifier.search.boxes.boxes import BoxDomains
+from verifier.shapes import Float, Tensor
 
 STEPS = 255
 """Of slopes: one byte each."""
@@ -31,6 +32,8 @@ CARE = Care(STEPS, errors=32.0, slack=1e-5, alone=False)
 
 PARALLEL = 8 + 16
 """The kind of bounds that equal those of a zonotope: slopes parallel to the upper faces, for stable neurons as well."""
+
+CLOSE = varint(Node.CLOSE)
 
 SLOPES, EVERY, BYTES = 1, 0, 0
 
@@ -75,38 +78,43 @@ class BoxScribe:
     def closed(self, numbers: Sequence[int], boxes: BoxDomains, found: BoxBounds) -> Iterator[Note]:
         """Boxes whose clauses are all closed."""
         pairs = _Pairs.of(self._layout, boxes, found.evidence)
+        closings = self._closings(pairs, [p for number in numbers for p in pairs.of_box[number]])
         for number in numbers:
-            parts = [self._close(pairs, p) for p in pairs.of_box[number]]
-            yield Said(number, [self._default + b"".join(parts)], last=True)
+            yield Said(number, [self._default, *(closings[p] for p in pairs.of_box[number])], last=True)
 
     def clipped(self, numbers: Sequence[int], boxes: BoxDomains, found: BoxBounds) -> Iterator[Note]:
         """Boxes that stay open, smaller or without some of their clauses."""
         pairs = _Pairs.of(self._layout, boxes, found.evidence)
-        low, high = (side.cpu().numpy() for side in (found.low, found.high))
-        before = boxes.low.cpu().numpy(), boxes.high.cpu().numpy()
-        changed = (low != before[0]) | (high != before[1])
-        some = changed.any(axis=1)
+        ends = _ends((boxes.low, boxes.high), (found.low, found.high))
+        mine = {number: pairs.of_box[number] for number in numbers}
+        closings = self._closings(pairs, [p for some in mine.values() for p in some if pairs.closed[p]])
+        kept = {number: [p for p in mine[number] if not pairs.closed[p]] for number in numbers}
+        moved = {number: ends[pairs.row[number]] for number in numbers if ends[pairs.row[number]]}
+        planes = self._planes(pairs, [p for number in moved for p in kept[number]])
         for number in numbers:
-            d, mine = pairs.row[number], pairs.of_box[number]
-            parts = [self._close(pairs, p) for p in mine if pairs.closed[p]]
-            if some[d]:
-                parts.append(self._shrink(pairs, [p for p in mine if not pairs.closed[p]]))
-                parts.append(_ends(before[0][d], before[1][d], low[d], high[d]))
+            parts = [closings[p] for p in mine[number] if p in closings]
+            if number in moved:
+                head = varint(Node.SHRINK) + varint(len(kept[number]))
+                parts += [head, *(planes[p] for p in kept[number]), moved[number]]
             if parts:
-                yield Said(number, [self._default + b"".join(parts)], last=False)
+                yield Said(number, [self._default, *parts], last=False)
 
-    def _close(self, pairs: _Pairs, p: int) -> bytes:
-        clause, best = pairs.clause[p], pairs.best[p]
-        weights = pairs.weights[p] if best == 0 else np.eye(len(pairs.weights[p]))[best - 1]
-        head = varint(Node.CLOSE) + varint(clause)
-        return head + self._lambdas.bytes_of(clause, weights) + bytes(pairs.witness[p])
+    def _closings(self, pairs: _Pairs, some: Sequence[int]) -> dict[int, bytes]:
+        """By the combination of rows that the search has found, or by a single row that is better."""
+        best, weights = pairs.best[some], pairs.weights[some]
+        alone = np.flatnonzero(best)
+        weights[alone] = np.eye(weights.shape[1])[best[alone] - 1]
+        return {p: CLOSE + row for p, row in self._rows(pairs, some, weights)}
 
-    def _shrink(self, pairs: _Pairs, planes: Sequence[int]) -> bytes:
-        parts = [varint(Node.SHRINK), varint(len(planes))]
-        for p in planes:
-            clause = pairs.clause[p]
-            parts += [varint(clause), self._lambdas.bytes_of(clause, pairs.weights[p]), bytes(pairs.witness[p])]
-        return b"".join(parts)
+    def _planes(self, pairs: _Pairs, some: Sequence[int]) -> dict[int, bytes]:
+        """Combinations of rows only."""
+        return dict(self._rows(pairs, some, pairs.weights[some]))
+
+    def _rows(self, pairs: _Pairs, some: Sequence[int], weights: NDArray[np.float64]) -> Iterator[tuple[int, bytes]]:
+        """Clauses, the weights of their rows, and witnesses."""
+        clauses = [pairs.clause[p] for p in some]
+        for p, clause, own in zip(some, clauses, self._lambdas.words(clauses, weights), strict=True):
+            yield p, varint(clause) + own + pairs.witness[p].tobytes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +125,7 @@ class _Pairs:
     of_box: dict[int, range]
     clause: list[int]
     closed: list[bool]
-    best: list[int]  # 0: the combination, else a row, counted from 1
+    best: NDArray[np.int64]  # 0: the combination, else a row, counted from 1
     weights: NDArray[np.float64]
     witness: NDArray[np.uint8]
 
@@ -134,16 +142,24 @@ class _Pairs:
             dict(zip(numbers, ranges, strict=True)),
             evidence.clause.tolist(),
             (best.values > 0).tolist(),
-            best.indices.tolist(),
+            best.indices.cpu().numpy(),
             evidence.variables[:, 0, slopes:].double().cpu().numpy(),
             layout.witnesses(evidence),
         )
 
 
-def _ends(
-    old_low: NDArray[np.float64], old_high: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
-) -> bytes:
-    """The ends of a box that have moved."""
-    moved = [(2 * i, low[i]) for i in np.flatnonzero(low != old_low)]
-    moved += [(2 * i + 1, high[i]) for i in np.flatnonzero(high != old_high)]
-    return varint(len(moved)) + b"".join(varint(int(code)) + struct.pack("<d", value) for code, value in moved)
+Sides = tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]]
+
+
+def _ends(before: Sides, after: Sides) -> list[bytes]:
+    """The ends of each box that have moved: lower ones, then upper ones; nothing where none has."""
+    old, new = (torch.cat(sides, dim=1).cpu().numpy() for sides in (before, after))
+    boxes, columns = np.nonzero(new != old)
+    sides, axes = np.divmod(columns, new.shape[1] // 2)
+    codes, data = (2 * axes + sides).tolist(), new[boxes, columns].astype("<f8").tobytes()
+    found = [b""] * len(new)
+    for box, count in zip(*np.unique(boxes, return_counts=True), strict=True):
+        found[box] = varint(int(count))
+    for place, (box, code) in enumerate(zip(boxes.tolist(), codes, strict=True)):
+        found[box] += varint(code) + data[8 * place : 8 * place + 8]
+    return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from verifier.errors import InputError
-from verifier.proofs.stream import Pieces
+from verifier.proofs.stream import sets
 from verifier.property.problem import Problem
 
 USUAL = 2.0**500
@@ -29,15 +31,25 @@ class Lambdas:
         factors = self._factors[clause]
         return float(1.0 / factors[0]) if len(factors) == 1 else 1.0
 
-    def bytes_of(self, clause: int, weights: NDArray[np.float64]) -> bytes:
-        """Weights of the search as a proof has them."""
-        factors = self._factors[clause]
-        if len(factors) == 1:
-            return b""
-        rows = weights[: len(factors)] * factors
-        some = rows > 0
-        pieces = Pieces().members(some).doubles(*rows[some].tolist()).done()
-        return b"".join(piece for piece in pieces if isinstance(piece, bytes))
+    def words(self, clauses: Sequence[int], weights: NDArray[np.float64]) -> list[bytes]:
+        """Weights of the search [rows, m] as a proof has them, each of its own clause."""
+        found, own = [b""] * len(clauses), np.array(clauses, dtype=np.int64)
+        for clause in np.unique(own).tolist():
+            factors, places = self._factors[clause], np.flatnonzero(own == clause)
+            if len(factors) > 1:
+                rows = weights[places, : len(factors)] * factors
+                for place, word in zip(places.tolist(), _weighted(rows), strict=True):
+                    found[place] = word
+        return found
+
+
+def _weighted(rows: NDArray[np.float64]) -> Iterator[bytes]:
+    """Which rows have weights, and these."""
+    some = rows > 0
+    data, ends = rows[some].astype("<f8").tobytes(), 8 * np.cumsum(some.sum(axis=1))
+    for members, start, stop in zip(sets(some), [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        assert isinstance(members, bytes)
+        yield members + data[start:stop]
 
 
 def _factors(problem: Problem, clause: int) -> NDArray[np.float64]:

@@ -8,7 +8,8 @@ nothing behind.
 
 from __future__ import annotations
 
-import pickle
+import marshal
+import struct
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,10 @@ from verifier.proofs.stream import Node, Piece, Pieces, chosen
 
 Place = tuple[int | float, ...]
 Written = list[Piece]
+
+
+SIZE = struct.Struct("<Q")
+"""Of what follows it in the file."""
 
 
 class Incomplete(VerifierError):
@@ -70,7 +75,7 @@ class Sharper:
 Note = Born | Said | Dropped | Sharper
 
 
-@dataclass
+@dataclass(slots=True)
 class Domain:
     """What became of one domain."""
 
@@ -89,6 +94,7 @@ class Ledger:
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the ledger)
         weakref.finalize(self, self._file.close)
+        self._end = 0  # of that file
         self._domains: dict[int, Domain] = {}
         self._wholes: list[Born] = []
         self._sharper: dict[int, list[tuple[int, int]]] = {}  # group and place in the file, by box
@@ -121,13 +127,16 @@ class Ledger:
             self._wholes.append(born)
 
     def _put(self, pieces: Written) -> int:
-        place = self._file.seek(0, 2)
-        pickle.dump(pieces, self._file, protocol=5)
+        """The place of what is put there."""
+        place, data = self._end, marshal.dumps(pieces)
+        self._file.write(SIZE.pack(len(data)) + data)
+        self._end += SIZE.size + len(data)
         return place
 
     def _get(self, place: int) -> Written:
         self._file.seek(place)
-        found: Written = pickle.load(self._file)
+        (size,) = SIZE.unpack(self._file.read(SIZE.size))
+        found: Written = marshal.loads(self._file.read(size))
         return found
 
     # ------------------------------------------------------------ what covers what
@@ -282,7 +291,7 @@ def _cut(below: Below) -> Iterator[int | Written]:
     if len(below) == 1:
         yield below[0][1]
         return
-    for _, axis, _, end in sorted({place for places, _ in below for place in places}):
+    for _, axis, _, end in _candidates(below):
         lower = [(places, child) for places, child in below if _ends(places, axis, -1, end)]
         upper = [(places, child) for places, child in below if _ends(places, axis, 1, end)]
         if len(lower) + len(upper) == len(below) and lower and upper:
@@ -291,6 +300,16 @@ def _cut(below: Below) -> Iterator[int | Written]:
             yield from _cut(upper)
             return
     raise Incomplete("boxes do not cover their parent")
+
+
+def _candidates(below: Below) -> Iterable[Place]:
+    """Ends that may be cuts: of two boxes the one where they meet, else all of them."""
+    if len(below) == 2:
+        (first, _), (second, _) = below
+        meeting = [place for place in first if (place[0], place[1], -place[2], place[3]) in second]
+        if meeting:
+            return meeting
+    return sorted({place for places, _ in below for place in places})
 
 
 def _ends(places: Sequence[Place], axis: int | float, side: int, end: int | float) -> bool:

@@ -10,7 +10,6 @@ import itertools
 import struct
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +34,8 @@ class Node(IntEnum):
     IMPLY = 11
 
 
-class Kept(NamedTuple):
-    """A set of numbers below n that the proof keeps, as packed bits."""
-
-    n: int
-    bits: bytes
-
+Kept = tuple[int, bytes]
+"""A set of numbers below the first one that the proof keeps, as packed bits."""
 
 Piece = bytes | Kept
 
@@ -84,7 +79,7 @@ def sets(masks: Bools, keep: bool = False) -> list[Piece]:
         if every[row]:
             found.append(b"\0")
         elif many[row]:
-            found.append(Kept(n, bits[row].tobytes()))
+            found.append((n, bits[row].tobytes()))
         else:
             found.append(next(listed) if thin[row] else b"\1" + bits[row].tobytes())
     return found
@@ -164,7 +159,7 @@ class SetTable:
         if known is not None:
             return varint(4 + known)
         self._known[kept] = len(self._known)
-        return varint(2) + kept.bits
+        return varint(2) + kept[1]
 
 
 def chosen(n: int, places: Iterable[int]) -> Bools:

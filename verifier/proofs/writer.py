@@ -8,6 +8,7 @@ source:     docs/proofs.md
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import zipfile
@@ -18,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.base import Bound, Objective
@@ -60,6 +60,9 @@ ADAPTIVE = 1
 """The kind of bounds that are CROWN's."""
 
 CLOSE = varint(Node.CLOSE)
+
+GATHERED = 2**16
+"""Bytes that are compressed at a time."""
 
 PLAIN = 8
 """The flag of a group whose multipliers are all zero: intervals."""
@@ -137,10 +140,9 @@ class ProofWriter(Listener):
         assert isinstance(found, ClauseBounds)
         self._sharp = frozenset(found.regions)
         for clause in torch.nonzero(closes(found.lower)).flatten().tolist():
-            weights = np.zeros(len(self._problem.rows[clause].c))
             row, linear = found.best[clause]
-            weights[row] = 1.0
-            self._settled[clause] = self._close(clause, weights, _by_default(self._problem, linear))
+            (own,) = self._lambdas.words([clause], np.eye(len(self._problem.rows[clause].c))[row : row + 1])
+            self._settled[clause] = _close(clause, own, _by_default(self._problem, linear))
 
     def _closed(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
         match evidence:
@@ -160,8 +162,9 @@ class ProofWriter(Listener):
             encoder = Encoder(part.witness, part.sweep, wording, part.rows)
             weights = part.witness.weights
             rows = np.ones((len(some), 1)) if weights is None else encoder.flat(weights)
-            for d, own, witness in zip(some, rows, encoder.encoded(), strict=True):
-                yield Said(numbers[d], self._close(clauses[d], own, witness), last=True)
+            lambdas = self._lambdas.words([clauses[d] for d in some], rows)
+            for d, own, witness in zip(some, lambdas, encoder.encoded(), strict=True):
+                yield Said(numbers[d], _close(clauses[d], own, witness), last=True)
 
     def _worded(self, clauses: Sequence[int], precision: Precision) -> Iterator[tuple[list[int], Wording]]:
         """Places of clauses whose objectives a proof scales alike, and how their witnesses are to be written."""
@@ -188,10 +191,6 @@ class ProofWriter(Listener):
         for number, kink in zip(numbers, kinks, strict=True):
             yield Said(number, Pieces().numbers(Node.EMPTY, *batch.root.place(kink)).done(), last=True)
 
-    def _close(self, clause: int, weights: NDArray[np.float64], witness: Sequence[Piece]) -> Written:
-        lambdas = self._lambdas.bytes_of(clause, weights)
-        return [CLOSE + varint(clause) + lambdas, *witness]
-
     # ------------------------------------------------------------ the file
 
     def write(self, path: str, header: dict[str, Any]) -> ProofFile:
@@ -202,7 +201,9 @@ class ProofWriter(Listener):
             if self._problem.merged:
                 archive.writestr("merged.bin", merges(self._problem.merged))
             with archive.open("proof.bin", "w", force_zip64=True) as stream:
-                self._stream(stream.write)
+                gathered = io.BufferedWriter(stream, GATHERED)
+                self._stream(gathered.write)
+                gathered.detach()  # it is flushed, and `stream` stays open
         return ProofFile(path, place.stat().st_size, _sha256(place), self._ledger.leaves + len(self._settled))
 
     def _stream(self, write: Any) -> None:
@@ -236,6 +237,10 @@ class ProofWriter(Listener):
                 yield from self._ledger.by_signs(box, item, count)
             else:
                 yield from self._ledger.by_boxes(item, default, count)
+
+
+def _close(clause: int, lambdas: bytes, witness: Sequence[Piece]) -> Written:
+    return [CLOSE + varint(clause) + lambdas, *witness]
 
 
 def _born(event: Split, boxes: bool, finishes: int) -> Iterator[Born]:

@@ -22,6 +22,7 @@ from verifier.falsify.target import Target
 from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
+from verifier.search.boxes.boxes import moves
 from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.domains import DomainsT, Offer, Outcome, Progress, outweighed
 from verifier.search.integer import ClausePrograms, IntegerSearch
@@ -75,7 +76,7 @@ class ProblemSearch:
     def by_inputs(self, problem: Problem) -> bool:
         """Whether boxes of the input are cut, at least at first."""
         if self.splitting is Splitting.AUTO:
-            moving = (problem.upper > problem.lower).sum(dim=1)
+            moving = moves(problem.lower, problem.upper).sum(dim=1)
             return bool((moving <= FEW_INPUTS).all())
         return self.splitting is Splitting.INPUTS
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.core.base import Bound
 from verifier.bounding.lp.dual import LinearPrograms
-from verifier.bounding.solvers.solver import Task
+from verifier.bounding.solvers.solver import Solved, Task
 from verifier.registry import Options, Positive, Step
 from verifier.search import TIERS
 from verifier.search.signs.root import Batch, Root
@@ -27,10 +26,10 @@ TOGETHER = 32
 class ProgramClimber(Climber):
     """Works in float64 throughout: a program gains nothing from single precision."""
 
-    def _in_turn(self, batch: Batch, task: Task, bound: Callable[[Task, Tensor | slice], Bound]) -> Bound:
+    def _in_turn(self, batch: Batch, task: Task, bound: Callable[[Task, Tensor | slice], Solved]) -> Solved:
         parts = torch.arange(len(batch), device=self.root.device).split(self.tier.together or TOGETHER)
         found = [bound(self._task(batch.select(rows), torch.float64), rows) for rows in parts]
-        return Bound.joined(found, dim=0)
+        return Solved.joined(found, dim=0)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.cuts.masks import Threshold
 from verifier.bounding.solvers.active_set import ActiveSet, ActiveSetOptions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
+from verifier.bounding.solvers.bdd_plus import BddPlus, BddPlusOptions
 from verifier.bounding.solvers.big_m import BigM, BigMOptions
 from verifier.bounding.solvers.propagated import Propagated
 from verifier.bounding.solvers.saddle_point import SaddlePoint, SaddlePointOptions
@@ -62,6 +63,15 @@ class CutTierOptions(SlopeTierOptions, frozen=True):
     refresh: Positive | None = None
 
 
+class BddPlusTierOptions(BddPlusOptions, frozen=True):
+    """BDD+ in the tree; the multipliers of all neurons are inherited."""
+
+    iterations: Count = 100
+    first_weight: Step = 100.0
+    last_weight: Step = 100.0
+    momentum: Share = 0.0
+
+
 class BigMTierOptions(BigMOptions, frozen=True):
     """Big-M in the tree, with the paper's values for complete verification."""
 
@@ -90,6 +100,11 @@ def slope_tier(options: SlopeTierOptions) -> Tier:
 def cut_tier(options: CutTierOptions) -> Tier:
     first, then, scout = _short(options.root), _short(options), _short(options.scout)
     return cuts(first, then, options.thresholds, scout, options.refresh) if options.thresholds else slopes(first, then)
+
+
+@TIERS.register("bdd_plus", BddPlusTierOptions)
+def bdd_plus_tier(options: BddPlusTierOptions) -> Tier:
+    return multipliers("bdd_plus", BddPlus.of(options), options.iterations, together=256)
 
 
 @TIERS.register("big_m", BigMTierOptions)

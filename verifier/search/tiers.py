@@ -13,15 +13,14 @@ from itertools import accumulate
 import torch
 
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Steps
-from verifier.bounding.core.base import Bound, Objective, Until
+from verifier.bounding.core.base import Objective, Until
 from verifier.bounding.core.closing import crossed
 from verifier.bounding.core.state import cat
 from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.crown import Linear
-from verifier.bounding.solvers.propagated import Propagated, Shares, renewed
-from verifier.bounding.solvers.solver import Proof, Solved, Solver, Task, Variables, converted, variables_of
+from verifier.bounding.solvers.solver import Proof, Sizes, Solved, Solver, Task, Variables, converted, variables_of
 from verifier.search.signs.root import Batch, Root
 from verifier.shapes import Bool, Float, Int, Tensor
 
@@ -113,7 +112,8 @@ class Climber:
     @property
     def width(self) -> int:
         """No domain has more variables."""
-        return self._row_weights + self.tier.first.inherits(self.root.kinks, self.root.net.n_in)
+        net = self.root.net
+        return self._row_weights + self.tier.first.inherits(Sizes(net.n_in, net.neurons, self.root.kinks))
 
     @property
     def _row_weights(self) -> int:
@@ -125,7 +125,7 @@ class Climber:
         if not solver.weighs:
             self.weights = _weighed(whole, until)
 
-        def begin(task: Task, rows: Tensor | slice) -> Bound:
+        def begin(task: Task, rows: Tensor | slice) -> Solved:
             return solver.begin(task, until, None if below is None else below.state.select(rows))
 
         task = self._task(whole)
@@ -138,7 +138,7 @@ class Climber:
         solver, averaging = self.tier.solver, self._averaging()
         state = replace(self._state(start), masks=self.pool.select(batch.masks))
 
-        def solve(task: Task, rows: Tensor | slice) -> Bound:
+        def solve(task: Task, rows: Tensor | slice) -> Solved:
             return solver.resume(task, until, state.select(rows), averaging)
 
         task = self._task(batch)
@@ -196,22 +196,20 @@ class Climber:
         parts = [state.point] if not self._row_weights or state.weights is None else [state.weights, state.point]
         return torch.cat(parts, dim=-1)[:, 0].float()
 
-    def _in_turn(self, batch: Batch, task: Task, bound: Callable[[Task, Tensor | slice], Bound]) -> Bound:
+    def _in_turn(self, batch: Batch, task: Task, bound: Callable[[Task, Tensor | slice], Solved]) -> Solved:
         """The bounds of all domains, as many at a time as the tier allows; `task` is that of all in float32."""
         together, proves = self.tier.together or len(batch), self.tier.solver.proves
         if proves and len(batch) <= together:
             return bound(task, slice(None))
         dtype = torch.float32 if proves else torch.float64
         parts = torch.arange(len(batch), device=self.root.device).split(together)
-        return Bound.joined([bound(self._task(batch.select(rows), dtype), rows) for rows in parts], dim=0)
+        return Solved.joined([bound(self._task(batch.select(rows), dtype), rows) for rows in parts], dim=0)
 
-    def _climbed(self, batch: Batch, task: Task, bound: Bound, masks: Int[Tensor, " D"]) -> Climbed:
+    def _climbed(self, batch: Batch, task: Task, bound: Solved, masks: Int[Tensor, " D"]) -> Climbed:
         state = variables_of(bound)
         if self.weights is not None:
             state = replace(state, weights=self.weights[batch.clause])
         objective = task.weighted(None if self.weights is not None else state.weights)
-        scouted = bound.scouted if isinstance(bound, Solved) else 0
-        trace = bound.trace if isinstance(bound, Solved) else None
         assert bound.x0 is not None
         return Climbed(
             bound.lower[:, 0].float(),
@@ -221,8 +219,8 @@ class Climber:
             state,
             task.sweep,
             objective,
-            task.sweep.backward(objective, Linear().choices(task.sweep)) if trace is None else trace,
-            bound.iterations - scouted,
+            task.sweep.backward(objective, Linear().choices(task.sweep)) if bound.trace is None else bound.trace,
+            bound.iterations - bound.scouted,
             masks,
         )
 
@@ -233,14 +231,11 @@ class Climber:
     def _refreshed(self, batch: Batch, task: Task, state: Variables, average: Average) -> Int[Tensor, " D"]:
         """The rows of masks for the children: where it is time, the least used cut has given way to a new one."""
         assert self.tier.refresh is not None
-        assert isinstance(state, Shares)
         depth = batch.depth[average.rows]
         due = average.rows[(depth > 0) & (depth % self.tier.refresh == 0)]
         if not len(due):
             return batch.masks
-        assert isinstance(self.tier.solver, Propagated)
-        masks = renewed(task, state, average, self.tier.solver.thresholds[0], due)
-        self.pool = cat([self.pool, masks])
+        self.pool = cat([self.pool, self.tier.solver.renewed(task, state, average, due)])
         numbers = torch.arange(self.rows, self.rows + len(due), device=due.device)
         self.rows += len(due)
         return batch.masks.index_copy(0, due, numbers)

@@ -217,3 +217,23 @@ def test_what_is_not_defined_has_no_bound() -> None:
     net = networks.mixed(0, kinds=(PRODUCT,))
     far = torch.full((1, 2), 1e30, dtype=torch.float64)
     assert not bool((propagate(net.to(dtype=torch.float32), -far, far).output.ends()[0] > -1e38).any())
+
+
+@settings(max_examples=30)
+@given(SEEDS, PRECISION, st.sampled_from([[], [0], [1, 2]]))
+def test_inputs_that_stand_still_need_no_symbols(seed: int, dtype: torch.dtype, moving: list[int]) -> None:
+    """Decimals leave intervals of two neighbouring floats: they count as errors, and cost next to nothing."""
+    net = networks.mixed(seed, (4, 4, 4, 2))
+    lower, upper = networks.box(net, seed, 0.5, 3)
+    index = torch.tensor(moving, dtype=torch.long)
+    still = torch.ones(4, dtype=torch.bool).index_fill(0, index, False)
+    upper = torch.where(still, torch.nextafter(lower, upper), upper)
+    net = net.to(dtype=dtype)
+    few, all_of_them = propagate(net, lower, upper, moving=index), propagate(net, lower, upper)
+    assert len(few.output.spread) == len(all_of_them.output.spread) - int(still.sum())
+    values = networks.mixed(seed, (4, 4, 4, 2)).preactivations(networks.points(lower, upper, 300, seed))
+    for (low, high), (low_too, high_too), x_hat in zip(ends(few), ends(all_of_them), values, strict=True):
+        torch.testing.assert_close(low, low_too, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(high, high_too, rtol=1e-4, atol=1e-4)
+        assert bool((low - 1e-12 <= x_hat).all())
+        assert bool((x_hat <= high + 1e-12).all())

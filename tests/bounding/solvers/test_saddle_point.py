@@ -20,7 +20,7 @@ from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierVariables
 from verifier.bounding.solvers.saddle import DualVertex, Saddle
 from verifier.bounding.solvers.saddle_point import Heritage, SaddlePoint
-from verifier.bounding.solvers.solver import Certified, Task, converted, variables_of
+from verifier.bounding.solvers.solver import Certified, Sizes, Task, converted, variables_of
 from verifier.network.network import Network
 
 SHORT = Ascent(10, Steps(0.05, 0.01))
@@ -115,7 +115,7 @@ def test_children_inherit_where_the_primal_point_ended() -> None:
     assert isinstance(found, MultiplierVariables)
     row = SOLVER.inherited(found)
     kinks = sum(k.count for k in task.sweep.kinks)
-    assert row.point.shape[-1] == SOLVER.inherits(kinks, net.n_in) == row.variables(task)
+    assert row.point.shape[-1] == SOLVER.inherits(Sizes(net.n_in, net.neurons, kinks)) == row.variables(task)
     state = SOLVER.init(task, SOLVER.blank(row.point))
     assert isinstance(state, MultiplierVariables)
     assert found.primal is not None

@@ -19,7 +19,9 @@ from verifier.bounding.hidden import RootBounds
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.solvers.active_set import ActiveSet, Additions, OraclePoint
 from verifier.bounding.solvers.alpha_crown import AlphaCrown, Slopes
+from verifier.bounding.solvers.bdd_plus import BddPlus
 from verifier.bounding.solvers.big_m import BigM
+from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierVariables
 from verifier.bounding.solvers.propagated import Propagated
@@ -33,6 +35,7 @@ ACTIVE = ActiveSet(SHORT, SHORT, Additions(5, 1, 3), point=OraclePoint.AVERAGE)
 SOLVERS: dict[str, Solver] = {
     "alpha_crown": AlphaCrown(SHORT),
     "propagated": Propagated.in_rounds(SHORT, SHORT, (0.5, 0.3)),
+    "bdd_plus": BddPlus(15, weights=Steps(1.0, 10.0, linear=True)),
     "big_m": BigM(SHORT),
     "active_set": ACTIVE,
     "active_set_shared": replace(ACTIVE, masks=Form.SHARED),
@@ -46,6 +49,8 @@ def stopped(solver: Solver) -> Solver:
     """The same solver without any iteration."""
     if isinstance(solver, SaddlePoint):
         return replace(solver, iterations=0, primal_start=NOTHING)
+    if isinstance(solver, BddPlus):
+        return replace(solver, iterations=0)
     assert isinstance(solver, AlphaCrown | BigM | ActiveSet | Propagated)
     return replace(solver, ascent=NOTHING)
 
@@ -115,7 +120,7 @@ def test_children_start_validly_from_their_parents(family: str, solver: str, see
     parent = SOLVERS[solver].bound(net, region, objective, Until())
     below = child(region, seed)
     task = task_of(net, below, objective)
-    reference: Bounder = PlanetLP() if solver in ("alpha_crown", "big_m") else CutLP(rounds=10)
+    reference: Bounder = PlanetLP() if solver in ("alpha_crown", "bdd_plus", "big_m") else CutLP(rounds=10)
     program = reference.bound(net, below, objective, Until()).lower + 2e-3
     assert bool((state(parent).lower(task) <= program).all())
     for kept in (state(parent), state(parent).to(torch.float16)):
@@ -241,6 +246,40 @@ def test_slopes_become_shares_and_shares_slopes(family: str) -> None:
     assert isinstance(left, Slopes)
     assert torch.equal(left.point, shares.point[..., : left.point.shape[-1]])
     assert bool((left.lower(task) <= PlanetLP().bound(net, region, objective, Until()).lower + 1e-9).all())
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@pytest.mark.parametrize("solver", ["alpha_crown", "propagated", "big_m", "active_set"])
+@given(seed=st.integers(0, 2**16))
+@settings(max_examples=3)
+def test_pairs_lose_nothing_of_what_is_converted_to_them_or_back(family: str, solver: str, seed: int) -> None:
+    """The hull of a ReLU is all that multipliers without cuts can speak of; signs of splits are met on the way."""
+    net, region, objective = instance(family, seed)
+    task = task_of(net, child(region, seed), objective)
+    plain = converted(task, state(SOLVERS[solver].begin(task, Until())), "multipliers")
+    assert isinstance(plain, MultiplierVariables)
+    known = plain.without_cuts().lower(task)
+    pairs = converted(task, plain, "pairs")
+    assert bool((pairs.lower(task) >= known - 1e-9).all())
+    back = converted(task, pairs, "multipliers")
+    assert bool((back.lower(task) >= known - 1e-9).all())
+    program = PlanetLP().bound(net, task.sweep.region, objective, Until()).lower
+    assert bool((back.lower(task) <= program + 1e-8).all())
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@given(seed=st.integers(0, 2**16))
+@settings(max_examples=3)
+def test_children_of_pairs_begin_no_lower_than_their_parents_and_wong_kolter(family: str, seed: int) -> None:
+    """The hulls of a child are parts of its parent's, so the parent's multipliers give it no less."""
+    net, region, objective = instance(family, seed)
+    parent = SOLVERS["bdd_plus"].bound(net, region, objective, Until())
+    below = child(region, seed)
+    task = task_of(net, below, objective)
+    start = stopped(SOLVERS["bdd_plus"]).resume(task, Until(), state(parent)).lower
+    assert bool((start >= parent.lower - 1e-9).all())
+    assert bool((start >= Linear(Slope.PARALLEL).bound(net, below, objective, Until()).lower - 1e-9).all())
+    assert bool((SOLVERS["bdd_plus"].resume(task, Until(), state(parent)).lower >= start).all())
 
 
 def test_states_of_tighter_solvers_start_looser_ones_but_not_alpha_crown() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import networks
 import pytest
+import torch
 from falsify import instances
 from search.boxes.deciding import decide
 from search.cases import begun, expanded, ignore, nobody, unbounded
@@ -13,6 +14,7 @@ from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.functions import PRODUCT, Function
 from verifier.functions.sigmoids import Sigmoid, Tanh
+from verifier.search.boxes.boxes import Table
 from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.loop import Limits
 from verifier.search.problem import ProblemSearch
@@ -80,3 +82,27 @@ def test_boxes_on_which_a_bound_is_no_number_are_cut_along_their_widest_side() -
     halves = begun(space)
     assert halves.gains.tolist() == [[1.0, 1.0]]
     assert expanded(space, halves).gains.unique(dim=0).tolist() == [[0.125, 0.25]]  # five cuts
+
+
+def test_inputs_that_stand_still_are_not_counted_nor_cut() -> None:
+    """Forty inputs are decimals that no float is; two move.  Boxes are cut, and nobody is asked about signs."""
+    wide = networks.mixed(3, (42, 4, 2), (Sigmoid(),))
+    still = ["0.1"] * 40
+    boxes = instances.boxes([["-0.5", "-0.5", *still]], [["0.5", "0.5", *still]])
+    least = float(wide.forward(torch.rand(2000, 42).double() - 0.5)[:, 0].amin())
+    problem = instances.problem(wide, boxes, [(0, [instances.row({0: 1}, least - 1)])])
+    assert ProblemSearch().by_inputs(problem)
+    table = Table.of(problem, (0,))
+    assert table.moving is not None
+    assert table.moving.tolist() == [0, 1]
+    outcome = decide(problem)
+    assert outcome.reason is None
+    assert outcome.witness is None
+    assert decide(case_of(wide, problem)).witness is not None
+
+
+def case_of(wide: Network, problem: Problem) -> Problem:
+    """The same with a bound that the centre of the box is below of."""
+    y = wide.forward(torch.from_numpy(problem.property.boxes.lower + problem.property.boxes.upper) / 2)
+    boxes = problem.property.boxes
+    return instances.problem(wide, boxes, [(0, [instances.row({0: 1}, float(y[0, 0]) + 1e-3)])])

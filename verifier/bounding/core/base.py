@@ -107,7 +107,7 @@ class Bound:
     error: Float[Tensor, "D S"] | None = field(default=None, kw_only=True)
 
     @classmethod
-    def joined(cls, found: Sequence[Bound], dim: int = 1) -> Bound:
+    def joined(cls: type[BoundT], found: Sequence[BoundT], dim: int = 1) -> BoundT:
         """The bounds of consecutive parts of an objective or, with dim 0, of several batches of regions."""
         if len(found) == 1:
             return found[0]

@@ -49,6 +49,16 @@ class BalancedGeometry(State):
         low, high = (tuple(box[side].unsqueeze(1) for box in boxes) for side in (0, 1))
         return cls(layer, index, magnitudes, low, high)
 
+    @property
+    def cut_bytes(self) -> int:
+        """What the cuts of one region and objective keep."""
+        return self.layer.bias.element_size() * (2 * len(self.index) + sum(term.n_in for term in self.magnitudes))
+
+    @property
+    def pass_bytes(self) -> int:
+        """What a masked pass of one region and objective holds besides: a vector, and a result."""
+        return self.layer.bias.element_size() * max(term.n_in + term.n_out for term in self.magnitudes)
+
     def bits(self, values: Values) -> Bool[Tensor, "D S n"]:
         """The oracle with z = 1/2: which inputs are in the lower half of their box; all sources side by side."""
         boxes = zip(self.layer.terms, self.low, self.high, strict=True)

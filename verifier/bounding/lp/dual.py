@@ -17,16 +17,15 @@ import torch
 from torch.nn.functional import pad
 
 from verifier.bounding.core.ascent import Averaging
-from verifier.bounding.core.base import Bound, Until, widest
+from verifier.bounding.core.base import Until, widest
 from verifier.bounding.core.state import cat
-from verifier.bounding.cuts.anderson import RowGeometry
 from verifier.bounding.cuts.masks import CutMasks, Form
 from verifier.bounding.lp.frame import Frame, Numbers
 from verifier.bounding.lp.program import Floats, Program
 from verifier.bounding.lp.separate import Separation, Violated
 from verifier.bounding.lp.solver import Solver
 from verifier.bounding.solvers.multipliers import MultiplierSolver, MultiplierVariables, Start
-from verifier.bounding.solvers.solver import Task, Variables
+from verifier.bounding.solvers.solver import Solved, Task, Variables
 from verifier.network.network import Network
 from verifier.shapes import Bool, Float, Tensor
 
@@ -96,7 +95,7 @@ class LinearPrograms(MultiplierSolver):
         """What is left where there is no time for a program."""
         return self.begun_at(task, Start.LINEAR) if parent is None else self.settled(task, self.inherited(parent))
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
+    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
         start = state.start(task, state.dual(task))
         found = self._proposals(task, start, until)
         proposed = cat([cat([one.state for one in row], dim=1) for row in found])
@@ -109,11 +108,11 @@ class LinearPrograms(MultiplierSolver):
                 if one.x0 is not None:
                     x0[d, s] = torch.from_numpy(one.x0).to(x0)
         inside = x0.clamp(task.sweep.region.lower.unsqueeze(1), task.sweep.region.upper.unsqueeze(1))
-        return Bound(at.lower, inside, proposed, 1 + self.rounds)
+        return Solved(at.lower, inside, proposed, 1 + self.rounds)
 
     def bytes_each(self, task: Task) -> int:
         known = [task.geometries.at(k, Form.ROWS) for k in range(len(task.sweep.kinks) if self.rounds else 0)]
-        cuts = sum(g.cut_bytes * self.rounds + g.pass_bytes for g in known if isinstance(g, RowGeometry))
+        cuts = sum(g.cut_bytes * self.rounds + g.pass_bytes for g in known if g is not None)
         return 40 * widest(task.sweep.net, task.sweep.layer) * task.sweep.region.lower.element_size() + cuts
 
     def _proposals(self, task: Task, start: Float[Tensor, "D S V"], until: Until) -> list[list[Proposal]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Float, Int, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,11 +22,25 @@ class AffineForm:
     error: Float[Tensor, "D n"]
 
     @classmethod
-    def of_box(cls, lower: Float[Tensor, "D n"], upper: Float[Tensor, "D n"], dtype: torch.dtype) -> AffineForm:
-        """One symbol per entry.  The box may be given in a higher precision than that of the form."""
+    def of_box(
+        cls,
+        lower: Float[Tensor, "D n"],
+        upper: Float[Tensor, "D n"],
+        dtype: torch.dtype,
+        moving: Int[Tensor, " m"] | None = None,
+    ) -> AffineForm:
+        """One symbol per entry, or only for those that are named; the others are intervals, which should be narrow.
+
+        The box may be given in a higher precision than that of the form.
+        """
         centre, radius = middle_of(lower, upper, dtype)
-        spread = torch.diag_embed(radius).transpose(0, 1).contiguous()
-        return cls(centre, spread, radius, torch.zeros_like(radius))
+        if moving is None:
+            spread = torch.diag_embed(radius).transpose(0, 1).contiguous()
+            return cls(centre, spread, radius, torch.zeros_like(radius))
+        taken = torch.zeros_like(radius).index_copy_(1, moving, radius[:, moving])
+        spread = centre.new_zeros(len(moving), *centre.shape)
+        spread.scatter_(2, moving.view(-1, 1, 1).expand(-1, len(centre), 1), radius[:, moving].T.unsqueeze(-1))
+        return cls(centre, spread, taken, radius - taken)
 
     @classmethod
     def of_interval(cls, lower: Float[Tensor, "D n"], upper: Float[Tensor, "D n"], dtype: torch.dtype) -> AffineForm:

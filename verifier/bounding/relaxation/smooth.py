@@ -238,8 +238,7 @@ class Curves(Smooth):
         function = region.functions[k - 1]
         assert isinstance(function, Scalar)
         low, high = region.l_hat[k - 1].unsqueeze(1), region.u_hat[k - 1].unsqueeze(1)
-        least, most = function.steepness(low, high)
-        fans = [Fan(least, function.middle(low, high, side), most) for side in (1.0, -1.0)]
+        fans = [Fan(*function.fan(low, high, side)) for side in (1.0, -1.0)]
         return cls(low, high, function, *fans)
 
     def value(self, t: Float[Tensor, "*axes n"]) -> Float[Tensor, "*axes n"]:

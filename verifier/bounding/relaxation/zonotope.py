@@ -60,12 +60,16 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class Zonotopes:
-    """Bounds of all groups, the symbols that they introduced, and the form of the output."""
+    """Bounds of all groups, the symbols that they introduced, and the form of the output.
+
+    The first symbols are those of the inputs that are `moving`, of all inputs if that is None.
+    """
 
     l_hat: tuple[Float[Tensor, "D _"], ...]
     u_hat: tuple[Float[Tensor, "D _"], ...]
     noises: tuple[Noise, ...]
     output: AffineForm
+    moving: Int[Tensor, " m"] | None = None
 
     @property
     def ambiguous(self) -> Int[Tensor, " D"]:
@@ -77,12 +81,19 @@ class Zonotopes:
 
 
 def propagate(
-    net: Network, lower: Float[Tensor, "D n0"], upper: Float[Tensor, "D n0"], most: int = MOST_SYMBOLS
+    net: Network,
+    lower: Float[Tensor, "D n0"],
+    upper: Float[Tensor, "D n0"],
+    most: int = MOST_SYMBOLS,
+    moving: Int[Tensor, " m"] | None = None,
 ) -> Zonotopes:
-    """Bounds of all groups over boxes given in float64; the precision of `net` is that of the work."""
+    """Bounds of all groups over boxes given in float64; the precision of `net` is that of the work.
+
+    `moving` names the inputs that get symbols, if the others are constant up to rounding.
+    """
     dtype = net.output.bias.dtype
-    forms, boxes = [AffineForm.of_box(lower, upper, dtype)], [AffineForm.of_interval(lower, upper, dtype)]
-    l_hat, u_hat, noises, symbols = [], [], [], net.n_in
+    forms, boxes = [AffineForm.of_box(lower, upper, dtype, moving)], [AffineForm.of_interval(lower, upper, dtype)]
+    l_hat, u_hat, noises, symbols = [], [], [], len(forms[0].spread)
     for group in net.groups:
         form = image(group, forms)
         low, high = form.ends()
@@ -96,7 +107,7 @@ def propagate(
         l_hat.append(low)
         u_hat.append(high)
         noises.append(noise)
-    return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), image(net.output, forms))
+    return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), image(net.output, forms), moving)
 
 
 def fits_single(net: Network) -> bool:

@@ -21,14 +21,13 @@ from enum import Enum
 
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Climb, Steps
-from verifier.bounding.core.base import Bound, Bounder, Until, widest
+from verifier.bounding.core.base import Bounder, Until, widest
 from verifier.bounding.core.sweep import Values
-from verifier.bounding.cuts.anderson import RowGeometry, SharedGeometry
 from verifier.bounding.cuts.masks import CutMasks, Form, MostViolated, RandomMasks, Selection
 from verifier.bounding.solvers.big_m import BigMOptions
 from verifier.bounding.solvers.lagrangian import Inner, Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, cuts_of, proved
-from verifier.bounding.solvers.solver import Certified, Task, Variables, variables_of
+from verifier.bounding.solvers.solver import Certified, Solved, Task, Variables, variables_of
 from verifier.registry import AscentOptions, Count, Literal, Options, Positive, Share, Step
 
 COPIES = 6
@@ -129,22 +128,22 @@ class ActiveSet(MultiplierSolver):
     def init(self, task: Task, parent: Variables | None = None) -> Variables:
         return self.begun_at(task, self.start) if parent is None else self.settled(task, parent)
 
-    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
+    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Solved:
         """Big-M, then masks."""
         first = self.warmed(self.initial, task, self.init(task), until)
         return first.then(self.solve(task, variables_of(first), until))
 
-    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Bound:
+    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Solved:
         """A little of Big-M, then masks."""
         first = self.warmed(self.resumed, task, self.init(task, parent), until)
         return first.then(self.solve(task, variables_of(first), until, averaging))
 
-    def warmed(self, ascent: Ascent, task: Task, state: Variables, until: Until) -> Bound:
+    def warmed(self, ascent: Ascent, task: Task, state: Variables, until: Until) -> Solved:
         """An ascent on the multipliers that there are, without new masks."""
         dual = state.dual(task)
         return proved(dual, ascent.run(dual, state.start(task, dual), until, watch=self.watch), state)
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
+    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
         dual = state.dual(task)
         assert isinstance(dual, Lagrangian)
         growing = Growing(self, task, dual, state.masks)
@@ -156,7 +155,7 @@ class ActiveSet(MultiplierSolver):
         sweep, most = task.sweep, self.additions.most
         groups = range(len(sweep.kinks)) if most else ()
         found = (task.geometries.at(k, self.masks) for k in groups)
-        known = [geometry for geometry in found if isinstance(geometry, RowGeometry | SharedGeometry)]
+        known = [geometry for geometry in found if geometry is not None]
         kinks, size = sum(kinks.count for kinks in sweep.kinks), sweep.region.lower.element_size()
         floats = 40 * widest(sweep.net, sweep.layer) + COPIES * most * kinks
         passes = max((geometry.pass_bytes for geometry in known), default=0)

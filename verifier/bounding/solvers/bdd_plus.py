@@ -9,12 +9,14 @@ One iteration visits the input and then the groups, block by block.  At the curr
 vertex, and how far to go towards it has a closed form, because the problem is quadratic along that line: Frank and
 Wolfe's method by blocks.  After `inner` iterations the anchor moves to mu, and goes on by a share of its last move.
 
-The published settings: 400 iterations (100 in branch and bound), two between moves of the anchor, eta from 10 to 500
-(MNIST: from 1 to 50), momentum 0.3, started at Wong and Kolter's multipliers.  The published method returns the better
-of its first and last bound; here the best of the bounds that are looked at on the way is kept.
+The published settings: 400 iterations, two between moves of the anchor, eta from 10 to 500 (MNIST: from 1 to 50),
+momentum 0.3, started at Wong and Kolter's multipliers; in branch and bound 100 iterations from those of the parent, eta
+100, no momentum.  The published method returns the better of its first and last bound; here the best of the bounds that
+are looked at on the way is kept, and a child begins at the better of both starts.
 
 requires:   bounds of all groups before the objective's layer
-guarantees: a valid lower bound, never below Wong and Kolter's; it approaches that of the Planet relaxation
+guarantees: a valid lower bound, never below Wong and Kolter's, nor below what the parent's multipliers give; it
+            approaches that of the Planet relaxation
 source:     Bunel, De Palma et al., Lagrangian decomposition for neural network verification, UAI 2020; "BDD+" in [SCB]
             sec:exp, whose settings are facts about the program that was released with it
 """
@@ -22,15 +24,15 @@ source:     Bunel, De Palma et al., Lagrangian decomposition for neural network 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import Steps
-from verifier.bounding.core.base import Bound, Bounder, Until, minimise_over_input, widest
+from verifier.bounding.core.ascent import Averaging, Steps
+from verifier.bounding.core.base import Bounder, Until, minimise_over_input, widest
 from verifier.bounding.solvers.decomposition import Decomposition, PairVariables, vertex
-from verifier.bounding.solvers.solver import Certified, Task, TaskBounder
+from verifier.bounding.solvers.solver import Certified, Sizes, Solved, Solver, Task, Variables
 from verifier.registry import Count, Options, Positive, Share, Step
 from verifier.shapes import Float, Tensor
 
@@ -46,8 +48,10 @@ class BddPlusOptions(Options, frozen=True):
 
 
 @dataclass(frozen=True)
-class BddPlus(TaskBounder):
+class BddPlus(Solver):
     """See the top of the file."""
+
+    kind = "pairs"
 
     iterations: int = 400
     inner: int = 2
@@ -64,9 +68,25 @@ class BddPlus(TaskBounder):
     def proves(self) -> bool:
         return True
 
-    def begin(self, task: Task, until: Until) -> Bound:
-        dual = Decomposition.of(task)
-        point = dual.start()
+    def inherits(self, sizes: Sizes) -> int:
+        return sizes.neurons
+
+    def blank(self, point: Float[Tensor, "D S V"]) -> PairVariables:
+        return PairVariables(point)
+
+    def init(self, task: Task, parent: Variables | None = None) -> Variables:
+        start = Decomposition.of(task).start()
+        if parent is None:
+            return PairVariables(start)
+        dual = parent.dual(task)
+        known = parent.start(task, dual)
+        better = dual.evaluate(known).lower > dual.evaluate(start).lower
+        return replace(parent, point=torch.where(better.unsqueeze(-1), known, start))
+
+    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
+        assert isinstance(state, PairVariables)
+        dual = state.dual(task)
+        point = state.start(task, dual)
         blocks = Blocks(dual, point, self.momentum)
         best, lower, made = point, dual.evaluate(point).lower, 0
         while made < self.iterations and not self._done(lower, until):
@@ -82,7 +102,7 @@ class BddPlus(TaskBounder):
             found = dual.evaluate(point).lower
             best = torch.where((found > lower).unsqueeze(-1), point, best)
             lower = torch.fmax(found, lower)
-        return Bound(lower, blocks.x0, PairVariables(best), made)
+        return Solved(lower, blocks.x0, replace(state, point=best), made)
 
     def _done(self, lower: Float[Tensor, "D S"], until: Until) -> bool:
         """Tell who listens, and ask whether to go on."""

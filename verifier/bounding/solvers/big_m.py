@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import Ascent, Averaging, Steps
-from verifier.bounding.core.base import Bound, Bounder, Until, widest
+from verifier.bounding.core.base import Bounder, Until, widest
 from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, proved
-from verifier.bounding.solvers.solver import Certified, Task, Variables
+from verifier.bounding.solvers.solver import Certified, Solved, Task, Variables
 from verifier.registry import AscentOptions, Count, Literal, Step
 
 
@@ -47,7 +47,7 @@ class BigM(MultiplierSolver):
     def init(self, task: Task, parent: Variables | None = None) -> Variables:
         return self.begun_at(task, self.start) if parent is None else self.settled(task, self.inherited(parent))
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
+    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
         dual = state.dual(task)
         return proved(dual, self.ascent.run(dual, state.start(task, dual), until, averaging, self.watch), state)
 

@@ -29,8 +29,10 @@ from verifier.bounding.core.ascent import Average, Dual, Evaluation
 from verifier.bounding.core.base import Objective
 from verifier.bounding.core.sweep import Choice, Kinks, Remainder, Sweep, Values
 from verifier.bounding.solvers.crown import Linear, Slope
-from verifier.bounding.solvers.lagrangian import largest_multiplier
-from verifier.bounding.solvers.solver import Task, Variables
+from verifier.bounding.solvers.face_dual import FaceVariables
+from verifier.bounding.solvers.lagrangian import Lagrangian, largest_multiplier
+from verifier.bounding.solvers.multipliers import MultiplierVariables, multipliers_of
+from verifier.bounding.solvers.solver import Task, Variables, converts
 from verifier.shapes import Float, Tensor
 
 
@@ -140,3 +142,38 @@ class PairVariables(Variables):
 
     def variables(self, task: Task) -> int:
         return Decomposition.of(task).variables
+
+
+@converts("multipliers", "pairs")
+def pairs_of(task: Task, state: MultiplierVariables) -> PairVariables:
+    """The coefficients of x_hat under Big-M's multipliers.  Guarantee: no lower value than theirs without the cuts."""
+    plain = state.without_cuts()
+    dual = plain.dual(task)
+    return PairVariables(dual.prices(plain.start(task, dual)), weights=state.weights)
+
+
+@converts("slopes", "pairs")
+@converts("shares", "pairs")
+def pairs_of_faces(task: Task, state: FaceVariables) -> Variables:
+    return pairs_of(task, multipliers_of(task, state))
+
+
+@converts("pairs", "multipliers")
+def multipliers_of_pairs(task: Task, state: PairVariables) -> MultiplierVariables:
+    """Multipliers of the same value, if the mu of stable neurons are such as multipliers of splits can make them.
+
+    Where mu >= 0 the least value over the hull is that of alpha = mu.  Else beta1 = -mu, and beta0 is what makes g = 0.
+    """
+    dual = Lagrangian(task.sweep, task.objective)
+    blocks: list[list[Tensor]] = [[] for _ in range(Lagrangian.FIXED)]
+    mus = state.dual(task).groups(state.point.to(task.dtype))
+    for kinks, mu in zip(task.sweep.kinks, mus, strict=True):
+        own = kinks.gather(mu)
+        beta1 = (-own).clamp(min=0)
+        beta0 = torch.where(kinks.ambiguous, -beta1 * kinks.l_hat / kinks.u_hat, 0.0)
+        for block, part in zip(blocks, (own.clamp(min=0), beta0, beta1, torch.zeros_like(own)), strict=True):
+            block.append(part)
+    point = torch.cat([state.point[..., :0].to(task.dtype), *(part for block in blocks for part in block)], dim=-1)
+    dual.project(point)
+    dual.settle(point)  # alpha - beta1 of neurons that a split has fixed is for its multiplier to make
+    return MultiplierVariables(point, weights=state.weights)

@@ -23,7 +23,7 @@ from verifier.bounding.core.base import Objective, Until, widest
 from verifier.bounding.core.sweep import Choice, Route, Sweep, Trace
 from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.rows import Conjunction, onto_simplex
-from verifier.bounding.solvers.solver import Solved, Solver, Task, Variables
+from verifier.bounding.solvers.solver import Sizes, Solved, Solver, Task, Variables
 from verifier.shapes import Float, Tensor
 
 
@@ -197,9 +197,8 @@ class FaceSolver(Solver):
     def proves(self) -> bool:
         return True
 
-    @property
-    def columns(self) -> int:
-        return self.PLAIN
+    def inherits(self, sizes: Sizes) -> int:
+        return self.PLAIN * sizes.kinks
 
     @abstractmethod
     def blank(self, point: Float[Tensor, "D S V"]) -> FaceVariables: ...

@@ -116,6 +116,16 @@ class Lagrangian(Dual[Inner]):
         """
         self._walk(self.views(point), _settle)
 
+    def prices(self, point: Float[Tensor, "D S V"]) -> Float[Tensor, "D S n"]:
+        """mu of all neurons, group after group: the coefficients of x_hat that these multipliers make."""
+        found = [point[..., :0]]
+
+        def hear(kinks: Kinks, lam: Tensor, at: Multipliers) -> None:
+            found.insert(0, kinks.scatter(lam, priced(kinks, kinks.gather(lam), at)))
+
+        self._walk(self.views(point), hear)
+        return torch.cat(found, dim=-1)
+
     def _walk(
         self, views: list[Multipliers], before: Callable[[Kinks, Tensor, Multipliers], None] | None = None
     ) -> Inner:

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from verifier.bounding.core.ascent import Best, Dual
-from verifier.bounding.core.base import Bound, Until
+from verifier.bounding.core.base import Until
 from verifier.bounding.cuts.masks import Geometries, MaskSet
 from verifier.bounding.solvers.alpha_crown import SlopeDual, Slopes
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.face_dual import FaceVariables
 from verifier.bounding.solvers.lagrangian import Cuts, Lagrangian
-from verifier.bounding.solvers.solver import Solver, Task, Variables, converts
+from verifier.bounding.solvers.solver import Sizes, Solved, Solver, Task, Variables, converts
 from verifier.shapes import Float, Tensor
 
 
@@ -81,14 +81,13 @@ class MultiplierSolver(Solver):
 
     kind = "multipliers"
 
-    @property
-    def columns(self) -> int:
-        return Lagrangian.FIXED
+    def inherits(self, sizes: Sizes) -> int:
+        return Lagrangian.FIXED * sizes.kinks
 
     def blank(self, point: Float[Tensor, "D S V"]) -> Variables:
         return MultiplierVariables(point)
 
-    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
+    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Solved:
         """Whole boxes begin anew, whatever a parent knows."""
         return self.solve(task, self.init(task), until)
 
@@ -113,7 +112,7 @@ class MultiplierSolver(Solver):
         return task.sweep.backward(task.objective, Linear().choices(task.sweep)).lower
 
 
-def proved(dual: Dual[Any], best: Best, state: Variables) -> Bound:
+def proved(dual: Dual[Any], best: Best, state: Variables) -> Solved:
     """The result of an ascent; one that time cut short may know no bound but that of its start."""
     at = dual.evaluate(best.point)
-    return Bound(torch.fmax(best.lower, at.lower), at.x0, state.at(best.point), best.iterations)
+    return Solved(torch.fmax(best.lower, at.lower), at.x0, state.at(best.point), best.iterations)

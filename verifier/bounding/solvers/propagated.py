@@ -28,7 +28,7 @@ from verifier.bounding.cuts.faces import CutFaces, Face
 from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, Threshold, find_masks, refreshed
 from verifier.bounding.solvers.alpha_crown import AlphaCrownOptions, SlopeDual, Slopes
 from verifier.bounding.solvers.face_dual import FaceDual, FaceSolver, FaceVariables, SlopePoint
-from verifier.bounding.solvers.solver import Certified, Solved, Task, Variables, converted, converts
+from verifier.bounding.solvers.solver import Certified, Sizes, Solved, Task, Variables, converted, converts
 from verifier.registry import AscentOptions, Count, Positive, Share, Step
 from verifier.shapes import Float, Int, Tensor
 
@@ -246,9 +246,8 @@ class Propagated(FaceSolver):
         """Of all cuts, in the order in which they are found."""
         return tuple(threshold for scout in self.scouts for threshold in scout.thresholds)
 
-    @property
-    def columns(self) -> int:
-        return self.PLAIN + len(self.thresholds)
+    def inherits(self, sizes: Sizes) -> int:
+        return (self.PLAIN + len(self.thresholds)) * sizes.kinks
 
     def blank(self, point: Float[Tensor, "D S V"]) -> Shares:
         return Shares(point)
@@ -273,6 +272,16 @@ class Propagated(FaceSolver):
         best = self.solve(task, state, until)
         return replace(best, iterations=done + best.iterations, scouted=done)
 
+    def renewed(self, task: Task, state: Variables, average: Average, rows: Int[Tensor, " d"]) -> CutMasks:
+        """A new one takes the place of the cut that is used least.
+
+        Shares are relative, so the new cut starts with those of the old one.
+        """
+        assert isinstance(state, Shares)
+        dual = PropagatedDual.of(task.geometries, task.weighted(state.weights), state.masks)
+        uses = dual.uses(state.point, dual.evaluate(state.point))
+        return refreshed(state.masks.select(rows), uses[rows], find(task, average, self.thresholds[0]).select(rows))
+
     def bytes_each(self, task: Task) -> int:
         """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""
         sweep = task.sweep
@@ -286,18 +295,6 @@ def find(task: Task, average: Average, threshold: Threshold) -> CutMasks:
     """The masks of one more cut, at an averaged point."""
     form = Form.of(threshold)
     return CutMasks((find_masks(task.geometries, average, form, 0.5 if threshold is None else threshold),))
-
-
-def renewed(task: Task, state: Shares, average: Average, threshold: Threshold, rows: Int[Tensor, " d"]) -> CutMasks:
-    """The masks of some regions with a new one in place of the cut that is used least.
-
-    Shares are relative, so the new cut starts with those of the old one.
-    """
-    dual = state.faces(task)
-    assert isinstance(dual, PropagatedDual)
-    dual = replace(dual, objective=task.weighted(state.weights))
-    uses = dual.uses(state.point, dual.evaluate(state.point))
-    return refreshed(state.masks.select(rows), uses[rows], find(task, average, threshold).select(rows))
 
 
 class PropagatedOptions(AscentOptions, frozen=True):

@@ -15,7 +15,7 @@ import torch
 
 from verifier.bounding import BOUNDERS
 from verifier.bounding.core.ascent import LEAVE_BELOW, Adam, Ascent, Averaging, Dual, Steps
-from verifier.bounding.core.base import Bound, Bounder, Until, Watch, widest
+from verifier.bounding.core.base import Bounder, Until, Watch, widest
 from verifier.bounding.core.state import State, tree_map
 from verifier.bounding.solvers.active_set import (
     ActiveSet,
@@ -28,7 +28,16 @@ from verifier.bounding.solvers.face_dual import FaceVariables
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import MultiplierSolver, MultiplierVariables, multipliers_of
 from verifier.bounding.solvers.saddle import Caps, Prices, Primal, Saddle, blend
-from verifier.bounding.solvers.solver import Certified, Task, Variables, converted, converts, variables_of
+from verifier.bounding.solvers.solver import (
+    Certified,
+    Sizes,
+    Solved,
+    Task,
+    Variables,
+    converted,
+    converts,
+    variables_of,
+)
 from verifier.registry import AscentOptions, Count, Options, Positive, Step
 from verifier.shapes import Bool, Float, Tensor
 
@@ -192,12 +201,16 @@ class SaddlePoint(MultiplierSolver):
     check_every: int = 10
 
     @classmethod
-    def of(cls, options: SaddlePointOptions | AsSpOptions) -> SaddlePoint:
-        initial = options.initial
-        if isinstance(initial, InitialOptions):
-            initial = ActiveSetOptions(iterations=0, initial=initial, additions=AdditionsOptions(most=0))
+    def of(cls, options: SaddlePointOptions) -> SaddlePoint:
+        """After Big-M: an Active Set without masks or iterations of its own."""
+        initial = ActiveSetOptions(iterations=0, initial=options.initial, additions=AdditionsOptions(most=0))
         primal_start = Ascent.of(options.primal_start, linear=True)
         return cls(options.iterations, options.offset, ActiveSet.of(initial), primal_start)
+
+    @classmethod
+    def after_active_set(cls, options: AsSpOptions) -> SaddlePoint:
+        primal_start = Ascent.of(options.primal_start, linear=True)
+        return cls(options.iterations, options.offset, ActiveSet.of(options.initial), primal_start)
 
     def resuming(self, iterations: int) -> SaddlePoint:
         """The same with so many iterations of Big-M in children."""
@@ -210,8 +223,8 @@ class SaddlePoint(MultiplierSolver):
     def proves(self) -> bool:
         return True
 
-    def inherits(self, kinks: int, inputs: int) -> int:
-        return (Lagrangian.FIXED + 2) * kinks + inputs
+    def inherits(self, sizes: Sizes) -> int:
+        return (Lagrangian.FIXED + 2) * sizes.kinks + sizes.inputs
 
     def blank(self, point: Float[Tensor, "D S V"]) -> Variables:
         return Heritage(point)
@@ -227,15 +240,15 @@ class SaddlePoint(MultiplierSolver):
     def init(self, task: Task, parent: Variables | None = None) -> Variables:
         return self.initial.init(task, None if parent is None else converted(task, parent, self.initial.kind))
 
-    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
+    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Solved:
         first = self.initial.begin(task, until)
         return first.then(self.solve(task, variables_of(first), until))
 
-    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Bound:
+    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Solved:
         first = self.initial.warmed(self.initial.resumed, task, self.init(task, parent), until)
         return first.then(self.solve(task, variables_of(first), until))
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
+    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
         """Frank-Wolfe from the prices of given multipliers, and from their primal point, if they have one."""
         assert isinstance(state, MultiplierVariables)
         dual = state.dual(task)
@@ -253,7 +266,7 @@ class SaddlePoint(MultiplierSolver):
         origin = point[..., : Lagrangian.FIXED * sum(dual.sizes)]
         point, masks = saddle.multipliers(best.prices)
         found = MultiplierVariables(point, masks, state.weights, best.primal.flat(), origin)
-        return Bound(best.lower, best.x0, found, made)
+        return Solved(best.lower, best.x0, found, made)
 
     def bytes_each(self, task: Task) -> int:
         """Vectors; mixtures of masks, now and best; and one pass over the largest group's weights."""
@@ -304,4 +317,4 @@ def saddle_point(options: SaddlePointOptions) -> Bounder:
 
 @BOUNDERS.register("as_sp", AsSpOptions)
 def as_sp(options: AsSpOptions) -> Bounder:
-    return Certified(SaddlePoint.of(options))
+    return Certified(SaddlePoint.after_active_set(options))

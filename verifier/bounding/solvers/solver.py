@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch.nn.functional import pad
 
-from verifier.bounding.core.ascent import Averaging, Dual
+from verifier.bounding.core.ascent import Average, Averaging, Dual
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until, Watch, together, widest
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.state import State
@@ -24,7 +24,7 @@ from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.bounding.cuts.masks import CutMasks, Geometries
 from verifier.bounding.rows import Conjunction
 from verifier.network.network import Network
-from verifier.shapes import Bool, Float, Tensor
+from verifier.shapes import Bool, Float, Int, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +187,15 @@ class TaskBounder(Bounder):
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """What the number of variables depends on, for all regions of a search."""
+
+    inputs: int
+    neurons: int  # of all groups
+    kinks: int
+
+
+@dataclass(frozen=True)
 class Solver(TaskBounder):
     """A bounder whose variables can be kept, and from which it can go on."""
 
@@ -196,14 +205,9 @@ class Solver(TaskBounder):
     weighs: ClassVar[bool] = False
     """Whether the weights of a clause's rows are variables, too; else they must be given."""
 
-    @property
     @abstractmethod
-    def columns(self) -> int:
-        """Variables of each kink that children inherit, at most."""
-
-    def inherits(self, kinks: int, inputs: int) -> int:
+    def inherits(self, sizes: Sizes) -> int:
         """Variables that children inherit, at most."""
-        return self.columns * kinks
 
     @abstractmethod
     def blank(self, point: Float[Tensor, "D S V"]) -> Variables:
@@ -217,14 +221,14 @@ class Solver(TaskBounder):
         """
 
     @abstractmethod
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Bound:
+    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
         """Improve a start.  Guarantee: a valid bound.  `averaging`, if given, collects the primal points on the way."""
 
-    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Bound:
+    def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Solved:
         """The same with what a parent knows, which may be of any kind."""
         return self.solve(task, self.init(task, None if parent is None else converted(task, parent, self.kind)), until)
 
-    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Bound:
+    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Solved:
         """Bound parts of regions whose variables are known: what comes before an ascent there, and the ascent.
 
         Require: a parent of the solver's kind.
@@ -234,6 +238,10 @@ class Solver(TaskBounder):
     def inherited(self, state: Variables) -> Variables:
         """What children start from."""
         return state
+
+    def renewed(self, task: Task, state: Variables, average: Average, rows: Int[Tensor, " _"]) -> CutMasks:
+        """The masks that children of some regions inherit, after an ascent whose points `average` has collected."""
+        return state.masks.select(rows)
 
     def probe(self, task: Task, state: Variables) -> Float[Tensor, "D S"]:
         """Cheap bounds from given variables, for trying out splits."""

@@ -60,7 +60,7 @@ class Pairs:
         """Good slopes of all neurons and weights of the rows, found in the precision of the zonotope."""
         dtype = self.found.output.centre.dtype
         rows = self.rows.to(dtype)
-        inputs = AffineForm.of_box(self.boxes.low, self.boxes.high, dtype)
+        inputs = AffineForm.of_box(self.boxes.low, self.boxes.high, dtype, self.found.moving)
         weights = best_weights(rows, (inputs, self.found.output), self.box, effort.weights)
         region = self.region(dtype)
         neurons = tuple(neurons_of(region, k) for k in range(1, len(self.net.layers)))
@@ -176,7 +176,7 @@ class BoxBounder:
         """The pending clauses of all boxes, and their places in the table."""
         net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
         box, clause = torch.nonzero(boxes.pending, as_tuple=True)
-        found = propagate(net, boxes.low, boxes.high)
+        found = propagate(net, boxes.low, boxes.high, moving=self.table.moving)
         return Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box), clause
 
     def _traced(self, pairs: Pairs, variables: Float[Tensor, "P 1 V"]) -> Trace:

@@ -27,6 +27,7 @@ class Table:
     clauses: Conjunction
     number: Int[Tensor, "N C"]
     place: Int[Tensor, "N C"]
+    moving: Int[Tensor, " m"] | None  # the inputs that move in some box, unless most of them do
 
     @classmethod
     def of(cls, problem: Problem, clauses: Sequence[int]) -> Table:
@@ -41,7 +42,15 @@ class Table:
             number[n, : len(members)] = torch.tensor(members)
             place[n, : len(members)] = torch.tensor([wanted[k] for k in members])
         rows = Conjunction.of(problem, [[k] for k in clauses])
-        return cls(problem.lower[boxes], problem.upper[boxes], rows, number, place)
+        lower, upper = problem.lower[boxes], problem.upper[boxes]
+        moving = torch.nonzero(moves(lower, upper).any(dim=0)).flatten()
+        few = 2 * len(moving) <= problem.network.n_in
+        return cls(lower, upper, rows, number, place, moving if few else None)
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs have symbols in a zonotope."""
+        return self.lower.shape[1] if self.moving is None else len(self.moving)
 
     def rows(self, root: Int[Tensor, " P"], clause: Int[Tensor, " P"]) -> Conjunction:
         """The rows of clauses, each given by its root box and its place there."""
@@ -96,8 +105,13 @@ def divisible(boxes: BoxDomains) -> Bool[Tensor, " D"]:
     """Which boxes can be cut across the input of the largest gain."""
     axis = boxes.gains.argmax(dim=1, keepdim=True)
     low, high = boxes.low.gather(1, axis), boxes.high.gather(1, axis)
+    return moves(low, high).squeeze(1)
+
+
+def moves(low: Float[Tensor, "D n"], high: Float[Tensor, "D n"]) -> Bool[Tensor, "D n"]:
+    """Which inputs can be cut: decimals that are no floats leave two neighbours, between which there is nothing."""
     cut = middle(low, high)
-    return ((low < cut) & (cut < high)).squeeze(1)
+    return (low < cut) & (cut < high)
 
 
 def middle(low: Float[Tensor, "D n"], high: Float[Tensor, "D n"]) -> Float[Tensor, "D n"]:
@@ -114,6 +128,7 @@ def moved_ends(parents: BoxDomains, children: BoxDomains) -> list[list[Place]]:
     mine = parents.select(torch.tensor([row[number] for number in children.number.tolist()], dtype=torch.long))
     found: list[list[Place]] = [[] for _ in range(len(children))]
     for side, before, after in ((1, mine.low, children.low), (-1, mine.high, children.high)):
-        for child, axis in torch.nonzero(before != after).tolist():
-            found[child].append((0, axis, side, float(after[child, axis])))
+        moved = before != after
+        for (child, axis), end in zip(torch.nonzero(moved).tolist(), after[moved].tolist(), strict=True):
+            found[child].append((0, axis, side, end))
     return found

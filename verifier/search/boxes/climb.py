@@ -50,7 +50,7 @@ def _rows_as_forms(rows: Conjunction, forms: tuple[AffineForm, AffineForm], box:
     if rows.B is not None:
         B = rows.B.transpose(1, 2)
         centre = centre + (inputs.centre[box].unsqueeze(1) @ B).squeeze(1)
-        spread[:, : B.shape[1]] += inputs.spread.transpose(0, 1)[box] @ B
+        spread[:, : len(inputs.spread)] += inputs.spread.transpose(0, 1)[box] @ B
     return centre, spread
 
 

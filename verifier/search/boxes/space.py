@@ -20,7 +20,7 @@ from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Care, Effort
-from verifier.search.boxes.boxes import BoxDomains, Table, divisible, middle, moved_ends, split
+from verifier.search.boxes.boxes import BoxDomains, Table, divisible, moved_ends, moves, split
 from verifier.search.boxes.candidates import Candidates
 from verifier.search.domains import Offer, Outcome, outweighed
 from verifier.search.journal import Bounded, By, Clipped, Closed, Finishing, Journal, Place, Split
@@ -101,7 +101,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._first = SINGLE if fits_single(net) else DOUBLE
         self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
-        self._symbols = net.n_in + net.neurons  # per box, in the last batch
+        self._symbols = self._table.inputs + net.neurons  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
         self._whole = self._numbers(0, self._table.lower.device)  # of the root boxes
 
@@ -170,7 +170,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         left = cat([*(boxes for boxes, _ in parts), *bounded.untouched])
         corner = torch.cat([*(corner for _, corner in parts), *(boxes.low for boxes in bounded.untouched)])
         if len(left):
-            self._symbols = self._net.n_in + int(left.kinks.float().mean())
+            self._symbols = self._table.inputs + int(left.kinks.float().mean())
         return RemainingBoxes(bounded.number, 0, left, corner)
 
     def attack(self, left: RemainingBoxes) -> Counterexample | None:
@@ -186,7 +186,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
     def _chunks(self, boxes: BoxDomains) -> list[BoxDomains]:
         """Parts of similar boxes whose zonotopes fit into the cache, judged by what their parents needed."""
         widest = max([self._net.n_in, *(group.size for group in self._net.groups)])
-        symbols = boxes.kinks.long() + self._net.n_in
+        symbols = boxes.kinks.long() + self._table.inputs
         budget = max(1, self.options.chunk_bytes // (4 * widest))
         # Boxes come sorted: cutting where the running sum passes a multiple of the budget keeps chunks below it.
         return [boxes.select(part) for part in _runs((symbols.cumsum(0) - symbols) // budget)]
@@ -285,12 +285,11 @@ def _gains(
     relation to that of the root.
     """
     (low, high), width = left, before.high - before.low
-    cut = middle(low, high)
     gains = gains * torch.where(width > 0, (high - low) / width, 0.0)
     known = torch.isfinite(gains).all(dim=1, keepdim=True)
     gains = torch.where(known, gains, torch.where(whole > 0, (high - low) / whole, 0.0))
     least = torch.finfo(torch.float32).tiny
-    return torch.where((low < cut) & (cut < high), gains.nan_to_num().clamp(min=least), 0.0).to(torch.float32)
+    return torch.where(moves(low, high), gains.nan_to_num().clamp(min=least), 0.0).to(torch.float32)
 
 
 def _shrunk(before: BoxDomains, low: Tensor, high: Tensor) -> Bool[Tensor, " D"]:
