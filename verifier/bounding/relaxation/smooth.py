@@ -129,7 +129,7 @@ class Smooth(State):
 
     def relax(
         self, lam: Float[Tensor, "D S n"], choice: Choice, rest: Remainder, priced: bool
-    ) -> tuple[Float[Tensor, "D S n_hat"], Float[Tensor, "D S n"], Lines]:
+    ) -> tuple[Float[Tensor, "D S n_hat"], Float[Tensor, "D S n"], Lines | None]:
         """The coefficients of x_hat, those of x, and the faces that their signs ask for."""
         below = lam >= 0
         if choice.slope.shape[1] == 1:  # the same for all objectives
