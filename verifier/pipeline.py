@@ -32,12 +32,15 @@ from verifier.processes import Forked, Forks, Send
 from verifier.proofs.recording import Recording
 from verifier.proofs.signs import SignScribe
 from verifier.proofs.trim import TrimmingScribe
-from verifier.property.problem import ClauseRows, Problem, canonicalise
+from verifier.property.heads import Restated, without_head
+from verifier.property.problem import ClauseRows, Problem, Stated, canonicalise
+from verifier.property.property import Property
 from verifier.result.counterexample import Counterexample
 from verifier.result.result import PHASES, Result, Setting, Statistics
 from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 from verifier.search.domains import Outcome, Progress
+from verifier.search.journal import Journal
 from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.trace import tracing
 
@@ -82,7 +85,7 @@ def decide(request: Request, status: Status) -> Result:
         status.computes_on(device, request.machine.cores)
         try:
             with status.phase("load"), torch_threads(1):
-                problem, model = load_problem(request, status, merging)
+                problem, model = load_problem(request, status, merging, without_head if recording is None else as_given)
         except UnsupportedOperator as error:
             return attack_unread(request, status, error)
         if recording is not None:
@@ -115,7 +118,7 @@ def attack(request: Request, status: Status) -> Result:
         status.computes_on(device, request.machine.cores)
         try:
             with status.phase("load"), torch_threads(1):
-                problem, model = load_problem(request, status)
+                problem, model = load_problem(request, status, restate=without_head)
         except UnsupportedOperator as error:
             return attack_unread(request, status, error)
         witness = None
@@ -186,7 +189,9 @@ class Pipeline:
         return self.request.machine.processes(self.problem.lower.device)
 
     def decide(self) -> Result:
-        """All phases, until one of them decides."""
+        """All phases, until one of them decides.  Raises InputError for methods that do not suit the network."""
+        if not self.problem.network.piecewise_linear:
+            self._whole(Journal()).check(self.problem.network)
         if self.problem.beyond is not None:
             return self._unproved(self.problem.beyond)
         witness, found = self._first_look()
@@ -282,20 +287,9 @@ class Pipeline:
 
     def search(self, found: ClauseBounds) -> Outcome:
         """Branch and bound over the clauses that the root bounds left open."""
-        options = self.request.config.search
         listeners = [] if self.recording is None else [self.recording.writer]
         with tracing(self.request.trace, listeners) as journal:
-            whole = ProblemSearch(
-                options.policy(),
-                options.limits(),
-                self.request.config.bounding.hidden(),
-                self.falsifier if self.request.config.falsify.enabled else None,
-                options.sharpening(),
-                Splitting(options.splitting),
-                integer=options.mixed_integer(),
-                journal=journal,
-                cores=self.processes,
-            )
+            whole = self._whole(journal)
             if self.recording is not None:
                 whole = self.recording.provable(whole)
             outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note)
@@ -303,6 +297,21 @@ class Pipeline:
         claimed = None if outcome.claimed is None else outcome.claimed.value
         self.status.statistics = replace(self.status.statistics, claimed=claimed)
         return outcome
+
+    def _whole(self, journal: Journal) -> ProblemSearch:
+        """The search that the options ask for."""
+        options = self.request.config.search
+        return ProblemSearch(
+            options.policy(),
+            options.limits(),
+            self.request.config.bounding.hidden(),
+            self.falsifier if self.request.config.falsify.enabled else None,
+            options.sharpening(),
+            Splitting(options.splitting),
+            integer=options.mixed_integer(),
+            journal=journal,
+            cores=self.processes,
+        )
 
     def _note(self, progress: Progress) -> None:
         counts, status = progress.counts, self.status
@@ -330,8 +339,16 @@ class Pipeline:
         return status.conclude(Verdict.UNSAT)
 
 
+Restate = Callable[[Network, Property], Restated | None]
+"""The same question about a simpler network, if there is one."""
+
+
+def as_given(network: Network, prop: Property) -> None:
+    """Nothing is restated: proofs and tables of bounds speak of the outputs of the file."""
+
+
 def load_problem(
-    request: Request, status: Status, merge: Callable[[Network], Merging] = Merging
+    request: Request, status: Status, merge: Callable[[Network], Merging] = Merging, restate: Restate = as_given
 ) -> tuple[Problem, Original]:
     """The instance, checked: counts fit, and the lowered and merged network computes what the original one does."""
     loaded = request.given.load()
@@ -340,10 +357,16 @@ def load_problem(
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    found = merge(faithful_network(model, boxes))
+    network = faithful_network(model, boxes)
+    found = merge(network)
     problem = replace(canonicalise(found.network, prop), merged=found.layers)
     if len(prop.boxes):
         check_against(model, found.network, boxes, request.seed)
+    simpler = restate(network, prop)
+    if simpler is not None:
+        found = merge(simpler.network)
+        stated = None if simpler.equivalent else Stated(problem.network, prop)
+        problem = replace(canonicalise(found.network, simpler.property), merged=found.layers, stated=stated)
     return problem, model
 
 

@@ -25,7 +25,7 @@ def test_show_names_layers_operators_and_clauses(verify: Any, tiny: Any) -> None
     assert "1 ReLU groups with 3 neurons" in lines["layers"]
     assert "dense 2->3 of input" in lines["group"]
     assert "1; 1 with 1 rows" in lines["clauses"]
-    assert "at all groups" in lines["cuts"]
+    assert "at all ReLU groups" in lines["cuts"]
     assert "from -1 to 1, 0 of them fixed" in lines["inputs"]
 
 

@@ -49,7 +49,7 @@ def test_the_code_of_the_page_runs(page: Page, root: Path, tmp_path: Path) -> No
     for name, text in page.files().items():
         (tmp_path / name).write_text(text)
     steps = page.steps("console", "python")
-    assert [kind for kind, _ in steps] == ["console", "python", "console", "python"]
+    assert [kind for kind, _ in steps] == ["console", "python", "console", "python", "python"]
     (tmp_path / "steps.json").write_text(json.dumps(steps))
     said = [json.loads(line) for line in run(tmp_path, RUNNER, root).splitlines()]
     assert len(said) == 3
@@ -61,7 +61,7 @@ def test_the_same_files_work_inside_of_the_package(page: Page, root: Path, tmp_p
     """Names and options are known at once, and torch is not loaded for them."""
     shutil.copytree(root / "verifier", tmp_path / "verifier", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(root / "configs", tmp_path / "configs")
-    for package, name in {"branching": "widest.py", "bounding/solvers": "sliced.py"}.items():
+    for package, name in {"branching": "widest.py", "bounding/solvers": "sliced.py", "functions": "asinh.py"}.items():
         (tmp_path / "verifier" / package / name).write_text(page.files()[name])
     script = """
 import sys
@@ -70,5 +70,7 @@ from verifier.config import load_config
 config = load_config("auto", ["search.branching={method: widest, power: 3}", "bounding.sliced.pieces=5"])
 print(config.bounding.sliced.pieces, "sliced" in BOUNDERS.names(), "torch" in sys.modules)
 print(config.search.policy().brancher.options.power, config.bounding.bounder("sliced").options.pieces)
+from verifier.functions import FUNCTIONS
+print(FUNCTIONS.build("Asinh"))
 """
-    assert run(tmp_path, script, tmp_path) == "5 True False\n3.0 5\n"
+    assert run(tmp_path, script, tmp_path) == "5 True False\n3.0 5\nAsinh()\n"

@@ -33,6 +33,8 @@ def activation(sketch: Sketch, source: str, kind: str) -> str:
 
 def binary(sketch: Sketch, given: Settings) -> Case | None:
     op, operand = given["op"], given["operand"]
+    if op == "Div" and (operand != "constant" or not given["first"]):
+        return None  # by zero, at some points; the family "quotient" divides by other values
     shape = sketch.sizes(given["rank"])
     if operand == "constant":
         numbers = sketch.powers if op == "Div" else sketch.numbers

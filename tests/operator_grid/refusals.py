@@ -28,7 +28,8 @@ class Refusal:
 NODE = r"^node '.+' of type "
 
 REFUSALS = (
-    Refusal("binary", NODE + "Div .*divides by a value that depends", 0.35, "a quotient of activations has no pieces"),
+    Refusal("resize", NODE + "(Upsample|Resize) .*it interpolates", 0.3, "no weights of its own for that are known"),
+    Refusal("resize", NODE + "Resize .*leaves nothing of its input", 0.2, "a tensor without entries"),
     Refusal(
         "prelu",
         NODE + "PRelu .*slope of shape .* does not fit",

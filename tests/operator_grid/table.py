@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from operator_grid import compositions, constants, entrywise, products, reductions, shapes, slices, windows
+from operator_grid import compositions, constants, entrywise, products, reductions, shapes, slices, smooth, windows
 from operator_grid.case import Case
 from operator_grid.family import Family
 
 FAMILIES: dict[str, Family] = {
     family.name: family
-    for part in (entrywise, slices, shapes, products, reductions, windows, constants, compositions)
+    for part in (entrywise, slices, shapes, products, reductions, windows, constants, compositions, smooth)
     for family in part.FAMILIES
 }
 

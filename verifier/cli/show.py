@@ -60,15 +60,30 @@ def network_lines(model: OnnxModel) -> list[str]:
 
 def _layer_lines(network: Network) -> list[str]:
     """One line per affine layer: its size, what it reads, what it does."""
-    total = f"{len(network.groups)} ReLU groups with {network.relus} neurons, and the output"
-    lines = [f"parameters  {network.parameters}", f"layers      {total}"]
+    lines = [f"parameters  {network.parameters}", f"layers      {_kinds(network)}, and the output"]
     for number, layer in enumerate(network.layers, start=1):
-        name = f"group {number}" if number <= len(network.groups) else "output"
+        is_group = number <= len(network.groups)
+        name = f"group {number}" if is_group else "output"
+        kind = f"{layer.function.name} of " if is_group and not layer.function.is_relu else ""
         sources = ["input" if source == 0 else f"group {source}" for source, _ in layer.terms]
         terms = [term.describe() for _, term in layer.terms]
         reads = "; ".join(f"{term} of {source}" for term, source in zip(terms, sources, strict=True)) or "constant"
-        lines.append(f"  {name:<10}{_shape(layer.shape):<16}{layer.size:>7}  {reads}  ({layer.name})")
+        lines.append(f"  {name:<10}{_shape(layer.shape):<16}{layer.size:>7}  {kind}{reads}  ({layer.name})")
+    if network.head is not None:
+        lines.append(f"head        {network.head.name}, which properties that only compare outputs do not need")
     return lines + _cut_lines(network) + _merged_lines(network)
+
+
+def _kinds(network: Network) -> str:
+    """How many groups and neurons there are of each function."""
+    groups: Counter[str] = Counter()
+    neurons: Counter[str] = Counter()
+    for group in network.groups:
+        name = "ReLU" if group.function.is_relu else group.function.name
+        groups[name] += 1
+        neurons[name] += group.neurons
+    parts = [f"{groups[name]} {name} groups with {neurons[name]} neurons" for name in groups]
+    return ", ".join(parts) or "0 groups"
 
 
 def _cut_lines(network: Network) -> list[str]:
@@ -78,6 +93,8 @@ def _cut_lines(network: Network) -> list[str]:
 
     lines = []
     for number, group in enumerate(network.groups, start=1):
+        if not group.function.is_relu:
+            continue
         hidden = [term for _, term in group.terms if not within_reach(term)]
         if reads_only_moved_inputs(group):
             lines.append(f"none at group {number}: each neuron reads a single value, so that cuts add nothing")
@@ -88,7 +105,7 @@ def _cut_lines(network: Network) -> list[str]:
                 f"matrix is a product or sum with {size} entries (masks of single weights still work)"
             )
     heads = ["cuts", *[""] * len(lines)]
-    return [f"{head:<12}{line}" for head, line in zip(heads, lines or ["at all groups"], strict=False)]
+    return [f"{head:<12}{line}" for head, line in zip(heads, lines or ["at all ReLU groups"], strict=False)]
 
 
 def _merged_lines(network: Network) -> list[str]:

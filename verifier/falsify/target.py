@@ -111,9 +111,10 @@ class Target:
         box = torch.tensor([clause.box for clause in prop.clauses], dtype=torch.long, device=device)
         network = problem.network.to(device, dtype)
         lower, upper = (_tensor(end, dtype).to(device) for end in prop.boxes.ends(precision(model)))
-        on_cpu = problem.network if problem.lower.device.type == "cpu" else problem.network.to("cpu")
-        rows, real = RowTable.of(prop, dtype).to(device), RealArithmetic(on_cpu, prop)
-        return cls(network, lower, upper, box, rows, model, prop, real.confirms, Reserve())
+        stated = problem.original()
+        on_cpu = stated.network if problem.lower.device.type == "cpu" else stated.network.to("cpu")
+        rows, real = RowTable.of(prop, dtype).to(device), RealArithmetic(on_cpu, stated.property)
+        return cls(network, lower, upper, box, rows, model, stated.property, real.confirms, Reserve())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -136,7 +137,7 @@ class Target:
     def points_in_memory(self) -> int:
         """How many points may be evaluated together."""
         rows = self.rows.index.shape[1] * (self.network.n_out + (0 if self.rows.B is None else self.network.n_in))
-        floats = 4 * self.network.n_in + 2 * self.network.relus + rows
+        floats = 4 * self.network.n_in + 2 * sum(group.size for group in self.network.groups) + rows
         return max(1, MEMORY // (4 * floats))
 
     def slope(

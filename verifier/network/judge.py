@@ -28,6 +28,9 @@ RELATIVE = 2.0**10
 NOISE = 100.0
 """Multiples of an output's rounding noise, as seen on a few points, that are still noise."""
 
+SHAKEN = 3
+"""Runs with errors of random signs by which the noise of smooth functions and steps is seen."""
+
 MOST_BOXES = 24
 WORK = 2.0e9  # multiplications that the comparison may take, as long as there are a dozen points
 
@@ -143,6 +146,32 @@ def _applied(function: Function, t: Tensor, error: Tensor) -> tuple[Tensor, Tens
     return value, torch.maximum(high - value, value - low)
 
 
+def _shaken(network: Network, x: Float64[Tensor, "P n0"], seed: int) -> Float64[Tensor, "P n_y"]:
+    """The outputs if every function but ReLUs errs by a unit of float32, in what it reads and in what it gives.
+
+    Libraries approximate smooth functions with absolute errors of such a size, and steps jump at the least rounding.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    unit = float(np.finfo(np.float32).eps)
+    values = [x]
+    for layer in network.groups:
+        x_hat = layer.forward(values).expand(len(x), layer.size)
+        if layer.function.is_relu:
+            values.append(layer.function.value(x_hat))
+            continue
+        size = layer.bias.abs()
+        for source, term in layer.terms:
+            size = size + term.magnitude(values[source].abs())
+        x_hat = x_hat + unit * size * _signs(x_hat, generator)
+        value = layer.function.value(x_hat)
+        values.append(value + unit * value.abs().clamp(min=1.0) * _signs(value, generator))
+    return network.output.forward(values).expand(len(x), network.n_out)
+
+
+def _signs(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randint(0, 2, like.shape, generator=generator).to(like.dtype) * 2 - 1
+
+
 def _rounding(network: Network, x: Float64[Tensor, "P n0"], dtype: np.dtype[Any]) -> Array:
     """By how much rounding may change each output, in float64 and in the file's precision."""
     network = network.to(x.device, torch.float64)
@@ -157,7 +186,9 @@ def _rounding(network: Network, x: Float64[Tensor, "P n0"], dtype: np.dtype[Any]
             values[-1], errors[-1] = _applied(layer.function, values[-1], errors[-1])
     allowed = 4.0 * errors[-1]
     if dtype == np.float32:
-        single = network.to(dtype=torch.float32).forward(x.to(torch.float32)).to(torch.float64)
-        noise = (single - values[-1]).abs().nan_to_num(0.0, 0.0).amax(dim=0)
+        runs = [network.to(dtype=torch.float32).forward(x.to(torch.float32)).to(torch.float64)]
+        if not network.piecewise_linear:
+            runs += [_shaken(network, x, seed) for seed in range(SHAKEN)]
+        noise = (torch.stack(runs) - values[-1]).abs().nan_to_num(0.0, 0.0).amax(dim=(0, 1))
         allowed = allowed + NOISE * noise + float(np.finfo(np.float32).eps) * size.expand(len(x), network.n_out)
     return allowed.nan_to_num(0.0, 0.0).numpy()

@@ -19,7 +19,7 @@ import torch
 from verifier.functions import RELU, Function
 from verifier.operators import LinearMap
 from verifier.operators.base import flat_size
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Float, Int, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,13 +92,14 @@ class Network:
     """Groups of neurons 1..K in topological order (`groups[k - 1]` is group k), and the output layer.
 
     It is what the file defines while no activation is larger than `within` (bounds of Clip at the end of the range of
-    floats are left out).
+    floats are left out).  `head` is the function that it ends with, if it may be left out of some properties.
     """
 
     input_shape: tuple[int, ...]
     groups: tuple[Affine, ...]
     output: Affine
     within: float = math.inf
+    head: Head | None = None
 
     def __post_init__(self) -> None:
         sizes = [self.n_in, *(group.neurons for group in self.groups)]
@@ -137,6 +138,14 @@ class Network:
     def piecewise_linear(self) -> bool:
         """Whether all groups are ReLUs."""
         return all(group.function.is_relu for group in self.groups)
+
+    @property
+    def bent(self) -> str | None:
+        """The first group that is not one of ReLUs, in words; None if there is none."""
+        for k, group in enumerate(self.groups, start=1):
+            if not group.function.is_relu:
+                return f"group {k} of the network ('{group.name}') applies {group.function.name}"
+        return None
 
     @property
     def parameters(self) -> int:
@@ -203,3 +212,15 @@ class Network:
             groups=tuple(group.to(device, dtype) for group in self.groups),
             output=self.output.to(device, dtype),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """What a network ends with: y = h(t), where t is the output of the network `bare`, in the same order.
+
+    `name` is the operator.  Outputs with the same number in `members` are normalised together, if that is what it does.
+    """
+
+    name: str
+    bare: Network
+    members: Int[Tensor, " n_y"]

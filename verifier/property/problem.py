@@ -26,6 +26,14 @@ class ClauseRows:
 
 
 @dataclass(frozen=True, eq=False)
+class Stated:
+    """An instance as its files state it."""
+
+    network: Network
+    property: Property
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """An instance.  It is `unsat` if every clause is empty: no x of its box has all rows at or below zero.
 
@@ -42,6 +50,11 @@ class Problem:
     clauses_of: tuple[tuple[int, ...], ...]
     beyond: str | None = None  # the layer whose numbers are too large for a proof: no bound of the network is finite
     merged: tuple[LayerMerge, ...] = ()  # what became of the layers of the file (docs/merge.md), if it was anything
+    stated: Stated | None = None  # by which witnesses are judged, if the property above is not quite the file's
+
+    def original(self) -> Stated:
+        """The instance by which witnesses are judged."""
+        return self.stated or Stated(self.network, self.property)
 
 
 def canonicalise(network: Network, prop: Property) -> Problem:

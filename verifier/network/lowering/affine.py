@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from verifier.functions.names import FUNCTIONS
 from verifier.network.lowering.expression import Expression, select
 from verifier.network.lowering.tracing import Lowering, lowers
 from verifier.operators import Dense, stored
@@ -61,10 +62,10 @@ def mul(low: Lowering, input: Any, other: Any) -> Expression:
 
 @lowers("div", "divide", "true_divide", "truediv")
 def div(low: Lowering, input: Any, other: Any, *, rounding_mode: str | None = None) -> Expression:
-    if not low.is_constant(other):
-        low.refuse("it divides by a value that depends on the input")
     if rounding_mode is not None:
         low.refuse("it rounds")
+    if not low.is_constant(other):
+        return mul(low, input, low.apply(FUNCTIONS.build("Reciprocal"), low.value(other)))
     number = low.number(other)
     if not bool(number.all()):
         raise low.fault("divides by zero")

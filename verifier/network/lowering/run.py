@@ -24,6 +24,7 @@ from torch import nn
 from verifier.errors import InputError, VerifierError, one_line
 from verifier.network.lowering.dispatch import dispatch
 from verifier.network.lowering.expression import variable
+from verifier.network.lowering.heads import head_of
 from verifier.network.lowering.tracing import Lowering, Reading, Traced, place_of
 from verifier.network.merge import pruned
 from verifier.network.network import Network
@@ -64,7 +65,8 @@ def lower(
     value = lowering.value(result)
     if value.is_constant:  # every layer reads something, be it with weight zero
         value = replace(value, terms={0: Select.nothing(value.size, flat_size(input_shape))})
-    return pruned(Network(input_shape, tuple(lowering.groups), lowering.affine("output", value), lowering.within))
+    whole = Network(input_shape, tuple(lowering.groups), lowering.affine("output", value), lowering.within)
+    return replace(pruned(whole), head=head_of(lowering, value, input_shape))
 
 
 def _executed(lowering: Lowering, module: nn.Module, source: Traced) -> Any:

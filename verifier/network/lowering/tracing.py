@@ -15,11 +15,12 @@ from typing import Any, NoReturn, TypeVar
 import torch
 
 from verifier.errors import InputError, UnsupportedOperator, VerifierError
-from verifier.functions import PRODUCT, Function
+from verifier.functions import PRODUCT, RELU, Function
+from verifier.functions.names import FUNCTIONS
 from verifier.network.lowering.expression import Expression, constant, joined, variable
 from verifier.network.lowering.memory import MemoryLayout, Storage
 from verifier.network.network import Affine
-from verifier.shapes import Float64, Tensor
+from verifier.shapes import Float64, Int, Tensor
 
 _FOLDERS = (Path(torch.__file__).absolute().parent, Path(__file__).absolute().parents[2])
 _PACKAGES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)  # torch and this one
@@ -79,6 +80,19 @@ def lowers_windows(name: str) -> Callable[[Rule], Rule]:
         return rule
 
     return keep
+
+
+@dataclass(frozen=True, eq=False)
+class Normalised:
+    """What Softmax or LogSoftmax was taken of; entries with the same number in `members` were normalised together.
+
+    The group holds `sign` times the result.
+    """
+
+    operator: str
+    value: Expression
+    members: Int[Tensor, " n"]
+    sign: int
 
 
 Dispatch = Callable[["Lowering", Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -205,8 +219,9 @@ class Lowering:
         self.raised: Exception | None = None  # what the last failing function has raised
         self.running: list[tuple[str, str]] = []  # the modules that are being executed, the innermost last
         self.entry: CodeType | None = None  # the function that calls the module, for messages
-        self._known: dict[int, tuple[Expression, Expression]] = {}
+        self._known: dict[tuple[Function, tuple[int, ...]], tuple[tuple[Expression, ...], Expression]] = {}
         self._names: dict[str, int] = {}
+        self.normalised: dict[int, Normalised] = {}  # by the group that has what softmax gives
 
     def relu(self, value: Expression) -> Expression:
         """max(value, 0): a new group, unless the answer is known already."""
@@ -214,25 +229,34 @@ class Lowering:
             return value
         if value.is_constant:
             return constant(value.bias.clamp(min=0).reshape(value.shape), value.error)
-        if id(value) not in self._known:
-            self.groups.append(self.affine(self._group_name(), value))
-            # The key stays valid because the value itself is kept.
-            self._known[id(value)] = value, variable(len(self.groups), value.shape, nonnegative=True)
-        return self._known[id(value)][1]
+        return self._activated(RELU, value)
 
     def apply(self, function: Function, *operands: Expression) -> Expression:
         """The values of a function as new neurons; each operand gives one of its arguments, in one shape."""
         shape = operands[0].shape
         value = joined(operands)
         if value.is_constant:
-            low, high = function.image(value.bias - value.error, value.bias + value.error)
+            near = value.error.sign() * torch.inf  # where the constant is exact, its two ends are the same
+            ends = [torch.nextafter(value.bias + s * value.error, value.bias + s * near) for s in (-1.0, 1.0)]
+            low, high = function.image(*ends)
             return constant(((low + high) / 2).reshape(shape), (high - low) * 0.75)
-        group = self.affine(self._group_name(), value)
-        self.groups.append(replace(group, function=function))
-        return variable(len(self.groups), shape, function.nonnegative)
+        return self._activated(function, *operands)
+
+    def _activated(self, function: Function, *operands: Expression) -> Expression:
+        """The group of a function of these very expressions: the one that there is, or a new one."""
+        key = function, tuple(id(operand) for operand in operands)
+        if key not in self._known:
+            value = operands[0] if len(operands) == 1 else joined(operands)
+            self.groups.append(replace(self.affine(self._group_name(), value), function=function))
+            # The key stays valid because the operands themselves are kept.
+            found = variable(len(self.groups), operands[0].shape, function.nonnegative)
+            self._known[key] = operands, found
+        return self._known[key][1]
 
     def multiply(self, first: Expression, second: Expression) -> Expression:
-        """The products of two expressions of one shape, entry by entry."""
+        """The products of two expressions of one shape, entry by entry; those of one with itself are squares."""
+        if first is second:
+            return self.apply(FUNCTIONS.build("Pow", {"exponent": 2.0}), first)
         found = self.apply(PRODUCT, first, second)
         return replace(found, nonnegative=first.nonnegative and second.nonnegative)
 

@@ -229,6 +229,12 @@ def _evaluate(graph: Graph, nodes: list[onnx.NodeProto], outputs: list[str]) -> 
     return {name: numpy_helper.from_array(np.asarray(value), name) for name, value in arrays}
 
 
+def evaluated(graph: Graph, node: onnx.NodeProto) -> Array:
+    """The output of one node whose inputs are constants."""
+    output = node.output[0]
+    return numpy_helper.to_array(_evaluate(graph, [node], [output])[output])
+
+
 def _infer_shapes(graph: Graph) -> None:
     if not graph.nodes:
         return
