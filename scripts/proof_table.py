@@ -152,11 +152,12 @@ class Wanted:
         return self.out / f"{family.name}.jsonl"
 
     def run(self, family: Path) -> list[Line]:
-        """The lines of all instances; those that are there already are not measured again."""
+        """The lines of all instances; those that are there already, but for errors, are not measured again."""
         instances, path = self.instances(family), self.lines(family)
         proofs = self.out / family.name
         proofs.mkdir(parents=True, exist_ok=True)
-        kept = {(line["network"], line["property"]): line for line in read_lines(path)}
+        known = [line for line in read_lines(path) if "error" not in line]
+        kept = {(line["network"], line["property"]): line for line in known}
         for number, one in enumerate(instances):
             if (one.onnx, one.vnnlib) in kept:
                 continue

@@ -38,6 +38,7 @@ from verifier.result.result import PHASES, Result, Setting, Statistics
 from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
 from verifier.search.domains import Outcome, Progress
+from verifier.search.journal import Journal
 from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.trace import tracing
 
@@ -184,7 +185,9 @@ class Pipeline:
         return self.request.machine.processes(self.problem.lower.device)
 
     def decide(self) -> Result:
-        """All phases, until one of them decides."""
+        """All phases, until one of them decides.  Raises InputError for methods that do not suit the network."""
+        if not self.problem.network.piecewise_linear:
+            self._whole(Journal()).check(self.problem.network)
         if self.problem.beyond is not None:
             return self._unproved(self.problem.beyond)
         witness, found = self._first_look()
@@ -280,20 +283,9 @@ class Pipeline:
 
     def search(self, found: ClauseBounds) -> Outcome:
         """Branch and bound over the clauses that the root bounds left open."""
-        options = self.request.config.search
         listeners = [] if self.recording is None else [self.recording.writer]
         with tracing(self.request.trace, listeners) as journal:
-            whole = ProblemSearch(
-                options.policy(),
-                options.limits(),
-                self.request.config.bounding.hidden(),
-                self.falsifier if self.request.config.falsify.enabled else None,
-                options.sharpening(),
-                Splitting(options.splitting),
-                integer=options.mixed_integer(),
-                journal=journal,
-                cores=self.processes,
-            )
+            whole = self._whole(journal)
             if self.recording is not None:
                 whole = self.recording.provable(whole)
             outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note)
@@ -301,6 +293,21 @@ class Pipeline:
         claimed = None if outcome.claimed is None else outcome.claimed.value
         self.status.statistics = replace(self.status.statistics, claimed=claimed)
         return outcome
+
+    def _whole(self, journal: Journal) -> ProblemSearch:
+        """The search that the options ask for."""
+        options = self.request.config.search
+        return ProblemSearch(
+            options.policy(),
+            options.limits(),
+            self.request.config.bounding.hidden(),
+            self.falsifier if self.request.config.falsify.enabled else None,
+            options.sharpening(),
+            Splitting(options.splitting),
+            integer=options.mixed_integer(),
+            journal=journal,
+            cores=self.processes,
+        )
 
     def _note(self, progress: Progress) -> None:
         counts, status = progress.counts, self.status

@@ -12,7 +12,9 @@ import torch
 
 from verifier.bounding.clauses import RowsOfBoxes, boxes_together
 from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, widest
+from verifier.errors import InputError
 from verifier.machine import WithinMemory
+from verifier.network.network import Network
 from verifier.pipeline import Request, load_problem, moved
 from verifier.property.problem import Problem
 from verifier.result.lower_bounds import LowerBounds, RowBound
@@ -49,11 +51,22 @@ class Survey:
             self.status.computes_on(device, self.request.machine.cores)
             with self.status.phase("load"):
                 problem = moved(load_problem(self.request, self.status)[0], device)
+            self._check(problem.network)
             self._begin(problem)
             if problem.rows:
                 self._bound(problem, Until(self.status.clock))
             return self.results(Reason.TIMEOUT if self.status.clock.expired() else None)
         return self.results(Reason.MEMORY)
+
+    def _check(self, network: Network) -> None:
+        """Raises InputError for a method that knows ReLUs only, if the network has other functions."""
+        if network.bent is None:
+            return
+        for track in self.tracks:
+            if not track.bounder.any_function:
+                raise InputError(f"the method '{track.method}' knows ReLUs only, but {network.bent}")
+        if not self.request.config.bounding.hidden().any_function:
+            raise InputError(f"the bounder of hidden neurons knows ReLUs only, but {network.bent}")
 
     def _begin(self, problem: Problem) -> None:
         """All rows of the problem are still unknown."""

@@ -60,8 +60,9 @@ class Work:
         pictured = {network.name: network for network in self.scale.pictured}
         if name in pictured:
             return list(self.data.pictured(pictured[name].onnx, CLASSES))[: self.scale.images]
-        table = {network.name: network.table for network in self.scale.listed}[name]
-        return list(self.data.listed(table))[: self.scale.candidates]
+        network = {network.name: network for network in self.scale.listed}[name]
+        first, *others = self.data.listed(network.table)
+        return [first, *(ball for ball in others if not network.decided or ball.name in network.decided)]
 
     def write(self) -> None:
         """All properties as VNN-LIB."""
@@ -77,11 +78,12 @@ class Work:
         return {network.name: [ball.name for ball in self.balls(network.name)] for network in self.scale.networks}
 
     def chosen(self, network: Listed, roots: Ledger[Root]) -> list[str]:
-        """The properties that are decided, from the smallest root gap to the largest."""
+        """The properties that are decided: those that are named, or some from the smallest root gap to the largest."""
+        if network.decided:
+            return list(network.decided)
         gaps = {line.problem: min(line.lower) for line in roots if line.network == network.name}
         known = [problem for problem in self.problems(network.name) if problem in gaps]
-        easiest = max(self.scale.properties, round(self.scale.easiest * len(known)))
-        return quantiles(sorted(known, key=lambda problem: -gaps[problem])[:easiest], self.scale.properties)
+        return quantiles(sorted(known, key=lambda problem: -gaps[problem]), self.scale.properties)
 
     def list_instances(self, network: Listed, roots: Ledger[Root]) -> Path:
         """Writes the list of the properties that are decided; its path."""

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from checker.kits import KIT, Kit
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from verifier.checker.expression import constant, variable
-from verifier.checker.maps import Dense
-from verifier.checker.network import Network, pruned
 from verifier.checker.rationals import Array
 
 KINDS = ("<u1", "<u2", "<f4", "<f8")
@@ -155,7 +153,7 @@ def write_proof(
     return path
 
 
-def network_of(n_in: int, layers: Sequence[Sequence[tuple[int, Array] | Array]]) -> Network:
+def network_of(n_in: int, layers: Sequence[Sequence[tuple[int, Array] | Array]], kit: Kit = KIT) -> Any:
     """Layers as lists of (source, matrix) and bias vectors."""
     found, sizes = [], [n_in]
     for layer in layers:
@@ -163,14 +161,15 @@ def network_of(n_in: int, layers: Sequence[Sequence[tuple[int, Array] | Array]])
         for item in layer:
             if isinstance(item, tuple):
                 source, matrix = item
-                own = variable(source, (sizes[source],)).applied(Dense(np.asarray(matrix, float)), (len(matrix),))
+                own = kit.expression.variable(source, (sizes[source],))
+                own = own.applied(kit.maps.Dense(np.asarray(matrix, float)), (len(matrix),))
             else:
-                own = constant(np.asarray(item, float))
+                own = kit.expression.constant(np.asarray(item, float))
             total = own if total is None else total.plus(own)
         assert total is not None
         found.append(total.layer())
         sizes.append(total.size)
-    return pruned(n_in, found)
+    return kit.network.pruned(n_in, found)
 
 
 def two_layers(weights: Array, bias: Array, last: Array) -> ModelProto:

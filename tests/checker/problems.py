@@ -34,6 +34,7 @@ def model(rng: Rng, style: str) -> bytes:
             ("Add", ["2", "0"], {}),
             ("Relu", ["3"], {}),
         ],
+        "bare": [("Relu", ["X"], {}), ("Gemm", ["0", "W", "b"], {}), ("Relu", ["1"], {})],
         "conv": [("Conv", ["X", constant("K", 2, 1, 2, 2)], {}), ("Relu", ["0"], {}), ("Flatten", ["1"], {})],
         "pool": [
             ("Conv", ["X", "K"], {}),
@@ -49,7 +50,9 @@ def model(rng: Rng, style: str) -> bytes:
     ends = [helper.make_tensor_value_info("X", TensorProto.FLOAT, shape)]
     ends += [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 2])]
     graph = helper.make_graph(made, style, ends[:1], ends[1:], held)
-    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString())
+    return bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
+    )
 
 
 STYLES = ("dense", "leaky", "residual", "conv", "pool")
@@ -103,6 +106,7 @@ def climbed(problem: Problem, pieces: list[Piece], rng: Rng, steps: int) -> tupl
         tried[kind] += 1
         if reason is None:
             return tried, put_together(forged)
+        assert reason.startswith("Rejected: "), reason
         if nodes > reached and len(forged) > 1:
             best, reached = forged, nodes
     return tried, None

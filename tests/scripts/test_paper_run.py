@@ -16,7 +16,20 @@ from paper.bounding import Cell, Clauses, missing
 from paper.command import main
 from paper.data import DataFolder
 from paper.ledger import Bounded, Ledger, Peak, Root
-from paper.plan import COMPLETE, FULL, LISTED, PICTURED, QUICK, Iterations, Method, Scale, Tuning, ablations, bounders
+from paper.plan import (
+    COMPLETE,
+    FULL,
+    LISTED,
+    PICTURED,
+    PUBLISHED,
+    QUICK,
+    Iterations,
+    Method,
+    Scale,
+    Tuning,
+    ablations,
+    bounders,
+)
 from paper.run import Errand, Runner
 from paper.work import Work, quantiles
 from paper_data import write
@@ -25,13 +38,11 @@ from verifier import verify
 from verifier.batch.instances import read_instances
 from verifier.batch.jobs import Reply, Terms, line_of
 from verifier.batch.store import opened
-from verifier.config import load_config
+from verifier.config import load_config, presets
 
 MINI = Scale(
     images=1,
     ablated=1,
-    candidates=None,
-    easiest=1.0,
     properties=2,
     seconds=20.0,
     width=20,
@@ -258,8 +269,10 @@ def test_problems_are_spread_over_the_root_gaps(miniature: Work) -> None:
     for problem, lower in (("0", -3.0), ("1", -1.0), ("2", -2.0)):
         roots.add(Root("base", problem, (lower,)))
     assert miniature.chosen(LISTED[0], roots) == ["1", "0"]
-    easy = replace(miniature, scale=replace(MINI, easiest=0.5))
-    assert easy.chosen(LISTED[0], roots) == ["1", "2"]
+    named = replace(LISTED[0], decided=("2",))
+    few = replace(miniature, scale=replace(MINI, listed=(named,)))
+    assert few.chosen(named, roots) == ["2"]
+    assert few.problems("base") == ["0", "2"]
     assert quantiles("abcdefgh", 4) == ["b", "d", "f", "h"]
     assert quantiles("abc", 12) == ["a", "b", "c"]
 
@@ -272,8 +285,10 @@ def test_without_data_there_is_a_sentence(folder: str, capsys: pytest.CaptureFix
     assert "the paper's data" in said
 
 
-def test_every_row_of_complete_verification_has_a_folder_of_its_own() -> None:
+def test_every_row_of_complete_verification_is_a_preset_with_a_folder_of_its_own() -> None:
     assert len({preset.folder for preset in COMPLETE}) == len(COMPLETE)
+    assert {preset.config for preset in COMPLETE} <= {*presets()}
+    assert {*PUBLISHED} <= {preset.name for preset in COMPLETE}
 
 
 @pytest.mark.parametrize("scale", [FULL, QUICK, MINI])

@@ -86,6 +86,11 @@ class GroupBounds(ABC):
 
     memory_bytes: int = field(default=MEMORY, kw_only=True)
 
+    @property
+    def any_function(self) -> bool:
+        """Whether it bounds networks with other functions than ReLUs."""
+        return True
+
     def region(
         self,
         net: Network,
@@ -194,6 +199,10 @@ class Sharpened(GroupBounds):
     base: GroupBounds
     bounder: Bounder
     told: Told | None = None
+
+    @property
+    def any_function(self) -> bool:
+        return self.base.any_function and self.bounder.any_function
 
     @property
     def first(self) -> GroupBounds:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import cached_property
+from typing import ClassVar, Generic, TypeVar
 
 from verifier.bounding.core.base import Objective
 from verifier.bounding.core.sweep import Sweep, Trace
@@ -24,6 +25,15 @@ class View:
     trace: Trace
     probe: Callable[[Int[Tensor, "D c"]], Float[Tensor, "D c 2"]]
 
+    @cached_property
+    def x_hat(self) -> list[Float[Tensor, "D _"]]:
+        """The pre-activations of all groups at the input that minimises the relaxation, by the network itself."""
+        return self.sweep.net.preactivations(self.trace.x0[:, 0])[:-1]
+
+    def at(self, k: int) -> Float[Tensor, "D _"]:
+        """Those of group k, counted from 0."""
+        return self.x_hat[k]
+
 
 ViewT = TypeVar("ViewT")
 
@@ -33,6 +43,9 @@ class Brancher(ABC, Generic[ViewT]):
 
     guarantees: nothing but a good order; any choice keeps a search correct
     """
+
+    any_function: ClassVar[bool] = False
+    """Whether it knows what to say of other neurons than ReLUs."""
 
     @abstractmethod
     def scores(self, view: ViewT) -> Float[Tensor, "D A"]:

@@ -1,13 +1,17 @@
-"""Scores read off the optimised dual: what the upper faces of the relaxation cost.
+"""Scores read off the optimised dual: what the faces of the relaxation cost.
 
-A backward sweep pays `-lam_minus * intercept` for every ambiguous neuron whose coefficient is negative: the upper
-face lies above the ReLU by up to the intercept.  Fixing the neuron's sign removes that term in both children, so it
+A backward sweep pays `-lam_minus * intercept` for every ambiguous ReLU whose coefficient is negative: the upper face
+lies above the ReLU by up to the intercept.  Fixing the neuron's sign removes that term in both children, so it
 estimates the gain.  Neurons that cost nothing are ordered by the gap of their relaxation, far below the others.
+
+Any other neuron costs |lam| times the gap between its face and its function at the minimiser of the relaxation: the
+sum of these is all that the bound is below the network's own value there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -23,11 +27,12 @@ class Intercept(Brancher[View]):
 
     tie: float = 1e-4
 
+    any_function = True
+
     def scores(self, view: View) -> Float[Tensor, "D A"]:
-        found = [view.trace.x0[:, 0, :0]]
-        for kinks, lam in zip(view.sweep.kinks, view.trace.coefficients, strict=True):
-            gap = kinks.intercept.squeeze(1)
-            cost = torch.zeros_like(gap) if lam is None else (-lam[:, 0]).clamp(min=0) * gap
+        found, trace = [view.trace.x0[:, 0, :0]], view.trace
+        for k, neurons in enumerate(view.sweep.neurons):
+            cost, gap = neurons.losses(trace.coefficients[k], trace.lines[k], partial(view.at, k))
             score = cost + self.tie * gap / (1 + gap)
-            found.append(torch.where(kinks.ambiguous.squeeze(1), score, -1.0))
+            found.append(torch.where(neurons.open, score, -1.0))
         return torch.cat(found, dim=1)

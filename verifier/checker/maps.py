@@ -274,16 +274,16 @@ class Windows:
         groups, (p, w) = len(self.kernel), self.gather.shape
         images = _padded(x.reshape(-1, self.image))[:, self.gather]  # [m * groups * channels, p, w]
         windows = images.reshape(len(x), groups, self.channels, p, w).transpose(0, 1, 3, 2, 4)
-        given = product(windows.reshape(len(x), groups, p, -1), self.kernel.transpose(0, 2, 1))
-        found: Array = given.transpose(0, 1, 3, 2).reshape(len(x), -1)
+        given = product(windows.reshape(len(x), groups, p, self.channels * w), self.kernel.transpose(0, 2, 1))
+        found: Array = given.transpose(0, 1, 3, 2).reshape(len(x), self.n_out)
         return found
 
     def transpose(self, y: Array) -> Array:
         groups, (p, w) = len(self.kernel), self.gather.shape
-        windows = product(y.reshape(len(y), groups, -1, p).transpose(0, 1, 3, 2), self.kernel)
+        windows = product(y.reshape(len(y), groups, self.kernel.shape[1], p).transpose(0, 1, 3, 2), self.kernel)
         spread = windows.reshape(len(y), groups, p, self.channels, w).transpose(0, 1, 3, 2, 4)
         images = _padded(spread.reshape(-1, p * w))[:, self.back].sum(axis=2)
-        found: Array = images.reshape(len(y), -1)
+        found: Array = images.reshape(len(y), self.n_in)
         return found
 
     def triples(self) -> Triples:

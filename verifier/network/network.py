@@ -140,6 +140,14 @@ class Network:
         return all(group.function.is_relu for group in self.groups)
 
     @property
+    def bent(self) -> str | None:
+        """The first group that is not one of ReLUs, in words; None if there is none."""
+        for k, group in enumerate(self.groups, start=1):
+            if not group.function.is_relu:
+                return f"group {k} of the network ('{group.name}') applies {group.function.name}"
+        return None
+
+    @property
     def parameters(self) -> int:
         return sum(layer.bias.numel() + sum(t.parameters for _, t in layer.terms) for layer in self.layers)
 

@@ -27,7 +27,7 @@ from verifier.shapes import Float, Tensor
 STEPS = 255
 """Of slopes: one byte each."""
 
-CARE = Care(STEPS, errors=32.0, slack=1e-5, alone=False)
+CARE = Care(STEPS, errors=32.0, slack=1e-5, alone=False, joint=False)
 """With it, what the search evaluates is what is written down."""
 
 PARALLEL = 8 + 16

@@ -16,8 +16,10 @@ from verifier.bounding.core.closing import closes
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.lp.integer import MixedInteger
 from verifier.clock import Clock
+from verifier.errors import InputError
 from verifier.falsify.base import Falsifier
 from verifier.falsify.target import Target
+from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.boxes.boxes import moves
@@ -78,6 +80,19 @@ class ProblemSearch:
             return bool((moving <= FEW_INPUTS).all())
         return self.splitting is Splitting.INPUTS
 
+    def check(self, network: Network) -> None:
+        """Raises InputError, in one sentence, if some method that was asked for knows ReLUs only and others exist."""
+        found = network.bent
+        if found is None:
+            return
+        tiers = ((f"the tier '{tier.name}'", tier.solver.any_function) for tier in self.policy.ladder.tiers)
+        rule = f"the branching rule {type(self.policy.brancher).__name__}", self.policy.brancher.any_function
+        hidden = "the bounder of hidden neurons", self.intermediate.any_function
+        programs = "a mixed-integer program", self.splitting is not Splitting.MIP
+        for what, suits in (*tiers, rule, hidden, programs):
+            if not suits:
+                raise InputError(f"{what} knows ReLUs only, but {found}")
+
     def run(self, problem: Problem, found: ClauseBounds, target: Target, clock: Clock, report: Report) -> Outcome:
         """Decide all clauses that `found` has not closed.  `report` hears the totals after each step."""
         if problem.merged:
@@ -99,7 +114,7 @@ class ProblemSearch:
         if not self.by_inputs(task.problem):
             makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
             return OneAfterAnother(makers, self.limits, task.until)
-        if self.splitting is Splitting.INPUTS or len(groups) > 1 or not task.problem.network.piecewise_linear:
+        if self.splitting is Splitting.INPUTS or len(groups) > 1:
             return task.boxes(waiting)
         return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
 
@@ -207,6 +222,8 @@ class _Task:
         return IntegerSearch(self.options.integer, programs, self.until, self.offer)
 
     def _signs(self, boxes: list[Members], regions: list[Region], policy: Policy, journal: Journal) -> SignSpace:
+        if not self.problem.network.piecewise_linear:
+            policy = replace(policy, tightening=policy.tightening.after_points())
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
         return SignSpace(root, policy, self.until, self.offer, journal)
 

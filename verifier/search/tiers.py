@@ -20,7 +20,6 @@ from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.crown import Linear
-from verifier.bounding.solvers.face_dual import FaceSolver
 from verifier.bounding.solvers.solver import Proof, Sizes, Solved, Solver, Task, Variables, converted, variables_of
 from verifier.search.signs.root import Batch, Root
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -171,12 +170,15 @@ class Climber:
 
     def _restricted(self, state: Variables, kept: Kept, masks: CutMasks) -> Variables:
         """The variables of the kinks that are left; shares only if cuts are where they were."""
-        plain = list(range(len(kept))) * FaceSolver.PLAIN
-        blocks = [*plain, *(k for _, k in self.pool.places)]
-        wanted = [*plain, *(k for _, k in masks.places)]
-        shared = wanted if wanted == blocks[: len(wanted)] else plain
-        starts = [0, *accumulate(self.root.sizes[k] for k in blocks)]
-        places = torch.cat([kept[k] + start for k, start in zip(shared, starts, strict=False)])
+        # Of groups that are no ReLUs all neurons are left: the first entries of x_hat stand for them.
+        neurons = [
+            index[: len(index) // group.function.arity] for index, group in zip(kept, self.root.net.groups, strict=True)
+        ]
+        blocks, wanted = [k for _, k in self.pool.places], [k for _, k in masks.places]
+        shared = wanted if wanted == blocks[: len(wanted)] else []
+        starts = [0, *accumulate([*self.root.neurons, *self.root.sizes, *(self.root.sizes[k] for k in blocks)])]
+        left = [*neurons, *kept, *(kept[k] for k in shared)]
+        places = torch.cat([index + start for index, start in zip(left, starts, strict=False)])
         return replace(state, point=state.point[..., places])
 
     def _task(self, batch: Batch, dtype: torch.dtype = torch.float32) -> Task:
@@ -229,7 +231,7 @@ class Climber:
     def _refreshed(self, batch: Batch, task: Task, state: Variables, average: Average) -> Int[Tensor, " D"]:
         """The rows of masks for the children: where it is time, the least used cut has given way to a new one."""
         assert self.tier.refresh is not None
-        depth = (batch.signs[average.rows] != 0).sum(dim=1)
+        depth = batch.depth[average.rows]
         due = average.rows[(depth > 0) & (depth % self.tier.refresh == 0)]
         if not len(due):
             return batch.masks

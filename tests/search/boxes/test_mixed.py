@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import lipschitz
 import networks
-import numpy as np
 import pytest
 import torch
 from falsify import instances
 from search.boxes.deciding import decide
-from search.cases import begun, expanded, ignore, nobody, terms, unbounded
+from search.cases import begun, expanded, ignore, nobody, unbounded
+from search.mixed import GAP, MixedCase, mixed_case
 
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.functions import PRODUCT, Function
 from verifier.functions.sigmoids import Sigmoid, Tanh
-from verifier.network.network import Network
-from verifier.property.problem import Problem
 from verifier.search.boxes.boxes import Table
 from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.loop import Limits
 from verifier.search.problem import ProblemSearch
 
-GAP = 2e-3
-WITHIN = 2e-3
-
 pytestmark = pytest.mark.usefixtures("unchecked")
-
-
-@dataclass(frozen=True, eq=False)
-class MixedCase:
-    """A clause A y <= c on a box; the least value of its largest row is between `low` and `high`."""
-
-    net: Network
-    box: tuple[np.ndarray, np.ndarray]
-    A: np.ndarray
-    c: np.ndarray
-    low: float
-    high: float
-
-    def problem(self, moved: float) -> Problem:
-        """The same with all bounds moved."""
-        rows = [instances.row(terms(a), bound) for a, bound in zip(self.A, (self.c + moved).tolist(), strict=True)]
-        box = instances.boxes(*([side.tolist()] for side in self.box))
-        return instances.problem(self.net, box, [(0, rows)])
-
-
-def mixed_case(seed: int, kinds: tuple[Function, ...] = networks.ANYTHING) -> MixedCase | None:
-    """Two inputs, one to three groups, one or two rows; None where the oracle gives up."""
-    rng = np.random.default_rng(seed)
-    widths = (2, *(int(rng.integers(2, 5)) for _ in range(int(rng.integers(1, 4)))), 2)
-    net = networks.mixed(seed, widths, kinds)
-    lower, upper = (side[0].numpy() for side in networks.box(net, seed, 1.0))
-    A, c = rng.normal(size=(1 + seed % 2, 2)), 0.3 * rng.normal(size=1 + seed % 2)
-    found = lipschitz.minimum(net, (lower, upper), A, c, WITHIN)
-    return None if found is None else MixedCase(net, (lower, upper), A, c, *found)
 
 
 def check(case: MixedCase, options: InputOptions | None = None) -> None:

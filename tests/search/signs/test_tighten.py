@@ -32,9 +32,9 @@ from verifier.bounding.hidden import RootBounds
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.search.loop import Limits
-from verifier.search.signs.root import Batch, Root
+from verifier.search.signs.root import Batch, Root, outward
 from verifier.search.signs.space import Policy
-from verifier.search.signs.tighten import AfterSplit, Never, _rounded
+from verifier.search.signs.tighten import AfterSplit, Never
 
 
 def family(name: str, seed: int) -> tuple[Case, Root]:
@@ -151,9 +151,9 @@ def test_never_does_nothing() -> None:
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=9))
 def test_stored_bounds_are_rounded_outwards(values: list[float]) -> None:
     exact = torch.tensor([values], dtype=torch.float64)
-    below, above = (_rounded(exact, side, torch.float32) for side in (-1, 1))
+    below, above = (outward(exact, side, torch.float32) for side in (-1, 1))
     assert below.dtype is above.dtype is torch.float32
-    assert torch.equal(_rounded(exact, -1, torch.float64), exact)
+    assert torch.equal(outward(exact, -1, torch.float64), exact)
     assert bool((below.double() <= exact).all())
     assert bool((above.double() >= exact).all())
     single = exact.float()

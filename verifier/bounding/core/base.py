@@ -29,7 +29,8 @@ class Region(State):
     The input set is the box [lower, upper].  `kinks`, if given, lists the neurons of each group that are not stable in
     the same way in all regions, now or in any later part of them, so that variables keep their places.  `splits` marks
     neurons whose sign is a constraint of a branch and not a consequence of the bounds: +1 passing (x_hat >= 0), -1
-    blocking (x_hat <= 0), 0 neither; l_hat and u_hat are already cut accordingly.
+    blocking (x_hat <= 0), 0 neither; l_hat and u_hat are already cut accordingly.  `units`, if given, are sizes that
+    coefficients of x_hat have in each group, in which multipliers of splits are counted.
     """
 
     lower: Float[Tensor, "D n0"]
@@ -39,6 +40,7 @@ class Region(State):
     functions: tuple[Function, ...] = field(default=(), metadata=SHARED)
     kinks: tuple[Int[Tensor, " _"], ...] | None = field(default=None, metadata=SHARED)
     splits: tuple[Int8[Tensor, "D _"], ...] | None = None
+    units: Float[Tensor, "D K"] | None = None
 
     @property
     def count(self) -> int:
@@ -174,6 +176,11 @@ class Bounder(ABC):
     @property
     def proves(self) -> bool:
         """Whether its bounds carry a `state` that, found in float32, keeps its value when evaluated in float64."""
+        return False
+
+    @property
+    def any_function(self) -> bool:
+        """Whether it bounds networks with other functions than ReLUs."""
         return False
 
     @property

@@ -112,6 +112,16 @@ class Plane(State):
     value: Float[Tensor, "D S"]  # the offset as it was computed
     error: Float[Tensor, "D S"] | None  # what rounding can have added to it; None in float32
 
+    def better(self, other: Plane) -> Plane:
+        """Of each objective the plane with the larger least value."""
+        mine = self.lower >= other.lower
+        slope, x0 = (torch.where(mine.unsqueeze(-1), a, b) for a, b in ((self.slope, other.slope), (self.x0, other.x0)))
+        lower, value = (torch.where(mine, a, b) for a, b in ((self.lower, other.lower), (self.value, other.value)))
+        error = None
+        if self.error is not None and other.error is not None:
+            error = torch.where(mine, self.error, other.error)
+        return Plane(slope, lower, x0, value, error)
+
     @property
     def offset(self) -> Float[Tensor, "D S"]:
         return self.value if self.error is None else settled(self.value, self.error)

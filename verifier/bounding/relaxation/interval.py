@@ -38,6 +38,10 @@ def interval_image(layer: Affine, region: Region) -> tuple[Float[Tensor, "D n"],
 class Interval(Bounder):
     """Bounds each objective term by term over the interval image of its layer."""
 
+    @property
+    def any_function(self) -> bool:
+        return True
+
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         layer = net.layers[objective.layer - 1]
         low, high = interval_image(layer, region)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 if TYPE_CHECKING:
     from verifier.bounding.core.sweep import Choice, Remainder, Taken, Values
+    from verifier.bounding.relaxation.smooth import Lines
 
 
 def chord(
@@ -76,6 +78,26 @@ class Kinks(State):
     def count(self) -> int:
         return self.index.shape[0]
 
+    @property
+    def entries(self) -> int:
+        """Entries of x_hat that a branch can split."""
+        return self.count
+
+    @property
+    def pace(self) -> float:
+        """How large the steps of its variables are, compared with others."""
+        return 1.0
+
+    @property
+    def least_split(self) -> float:
+        """Multipliers of signs are not negative."""
+        return 0.0
+
+    @property
+    def open(self) -> Bool[Tensor, "D a"]:
+        """Which entries a split would help."""
+        return self.ambiguous.squeeze(1)
+
     @cached_property
     def _all(self) -> bool:
         return self.count == self.passing.shape[0]
@@ -112,6 +134,17 @@ class Kinks(State):
     def gains(self, x_hat: Float[Tensor, "D S a"], taken: Taken) -> Float[Tensor, "D S a"]:
         """What a unit of each lower slope adds to the bound."""
         return taken.lam.clamp(min=0) * x_hat * self.ambiguous
+
+    def split_gains(self, x_hat: Float[Tensor, "D S a"], split: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
+        """What a unit of each multiplier of a sign adds to the bound."""
+        return torch.zeros_like(x_hat) if self.sign is None else -self.sign * x_hat
+
+    def losses(
+        self, lam: Float[Tensor, "D S a"] | None, faces: Lines | None, point: Callable[[], Tensor]
+    ) -> tuple[Float[Tensor, "D a"], Float[Tensor, "D a"]]:
+        """What the upper faces cost the first objective, and how far they are from the ReLU; no point is asked for."""
+        gap = self.intercept.squeeze(1)
+        return torch.zeros_like(gap) if lam is None else (-lam[:, 0]).clamp(min=0) * gap, gap
 
     def faces(self, ambiguous: Float[Tensor, "#D #S a"]) -> Float[Tensor, "#D #S a"]:
         """Lower slopes: the given ones where a choice exists, 1 or 0 where the neuron is stable."""

@@ -13,6 +13,7 @@ source:     CROWN and alpha-CROWN for general functions; McCormick's envelopes o
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ from verifier.shapes import Bool, Float, Int, Tensor
 
 if TYPE_CHECKING:
     from verifier.bounding.core.sweep import Choice, Remainder, Taken, Values
+
+MIDDLE = 0.1
+"""What the gap in the middle of an interval counts, when the loss at a point is asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,20 +67,39 @@ class Smooth(State):
     def lines(self, variable: Float[Tensor, "#D #S n"], side: Float[Tensor, "#D #S n"] | float) -> Lines:
         """Faces below the function where `side` is 1, above it where it is -1."""
 
+    @abstractmethod
+    def value(self, t: Float[Tensor, "*axes n_hat"]) -> Float[Tensor, "*axes n"]:
+        """The function itself."""
+
     @property
     @abstractmethod
     def arity(self) -> int:
         """Entries of x_hat of each neuron."""
 
     @property
-    def sign(self) -> None:
-        """No signs of theirs are imposed by branches."""
-        return None
-
-    @property
     def count(self) -> int:
         """Neurons, each with one variable."""
         return self.l_hat.shape[-1] // self.arity
+
+    @property
+    def entries(self) -> int:
+        """Entries of x_hat that a branch can split."""
+        return self.l_hat.shape[-1]
+
+    @property
+    @abstractmethod
+    def pace(self) -> float:
+        """How large the steps of its variables are, compared with those of ReLUs."""
+
+    @property
+    def least_split(self) -> float:
+        """Multipliers of bounds have any sign: positive ones price the lower bound, negative ones the upper bound."""
+        return -torch.inf
+
+    @property
+    def open(self) -> Bool[Tensor, "D n_hat"]:
+        """Which entries a split would help."""
+        return (self.l_hat < self.u_hat).squeeze(1)
 
     @property
     def index(self) -> Int[Tensor, " n_hat"]:
@@ -106,7 +129,7 @@ class Smooth(State):
 
     def relax(
         self, lam: Float[Tensor, "D S n"], choice: Choice, rest: Remainder, priced: bool
-    ) -> tuple[Float[Tensor, "D S n_hat"], Float[Tensor, "D S n"], Lines]:
+    ) -> tuple[Float[Tensor, "D S n_hat"], Float[Tensor, "D S n"], Lines | None]:
         """The coefficients of x_hat, those of x, and the faces that their signs ask for."""
         below = lam >= 0
         if choice.slope.shape[1] == 1:  # the same for all objectives
@@ -117,7 +140,22 @@ class Smooth(State):
         rest.value += terms.sum(dim=-1)
         if priced:
             rest.summed += terms.abs().sum(dim=-1)
-        return torch.cat([lam * slope for slope in faces.slopes], dim=-1), lam, faces
+        mu = torch.cat([lam * slope for slope in faces.slopes], dim=-1)
+        return mu if choice.split is None else self._priced(mu, choice.split, rest, priced), lam, faces
+
+    def _priced(
+        self, mu: Float[Tensor, "D S n_hat"], split: Float[Tensor, "#D #S n_hat"], rest: Remainder, priced: bool
+    ) -> Float[Tensor, "D S n_hat"]:
+        """mu t = (mu - s) t + s t, and s t is at least s l or, where s < 0, s u."""
+        ends = torch.where(split > 0, self.l_hat, self.u_hat)
+        terms = torch.where(split == 0, 0.0, split * ends)
+        rest.value += terms.sum(dim=-1)
+        if priced:
+            # The product in mu was rounded, and so is the difference; both may be larger than what is left.
+            reach = torch.maximum(self.l_hat.abs(), self.u_hat.abs())
+            size = mu.abs() + split.abs()
+            rest.summed += torch.where(size == 0, 0.0, size * reach).sum(dim=-1)
+        return mu - split
 
     def activate(
         self, x_hat: Float[Tensor, "D S n_hat"], values: Values, taken: Taken
@@ -137,6 +175,37 @@ class Smooth(State):
         for t, touch, rate in parts:
             found = found + (t - touch) * rate
         return (taken.lam * found).nan_to_num(0.0, 0.0, 0.0)
+
+    def split_gains(
+        self, x_hat: Float[Tensor, "D S n_hat"], split: Float[Tensor, "D S n_hat"]
+    ) -> Float[Tensor, "D S n_hat"]:
+        """What a unit of each multiplier of a bound adds; at zero, only if x_hat is beyond the bound."""
+        nearest = torch.minimum(torch.maximum(x_hat, self.l_hat), self.u_hat)
+        ends = torch.where(split > 0, self.l_hat, torch.where(split < 0, self.u_hat, nearest))
+        return (ends - x_hat).nan_to_num(0.0, 0.0, 0.0)
+
+    def losses(
+        self, lam: Float[Tensor, "D S n"] | None, faces: Lines | None, point: Callable[[], Float[Tensor, "D n_hat"]]
+    ) -> tuple[Float[Tensor, "D n_hat"], Float[Tensor, "D n_hat"]]:
+        """What the faces cost the first objective at a point, and how far they are from the function on average.
+
+        Each entry of a neuron's x_hat can be split, so each is told the loss of the neuron.  The gap in the middle
+        counts a little as well: a point outside of the bounds is moved to an end, where faces often touch.
+        """
+        if lam is None or faces is None:
+            nothing = torch.zeros_like(self.l_hat[:, 0])
+            return nothing, nothing
+        low, high = self.l_hat[:, 0], self.u_hat[:, 0]
+        gap = self._gap(faces, (low + high) / 2)
+        there = self._gap(faces, torch.minimum(torch.maximum(point(), low), high))
+        return lam[:, 0].abs().repeat(1, self.arity) * (there + MIDDLE * gap), gap
+
+    def _gap(self, faces: Lines, t: Float[Tensor, "D n_hat"]) -> Float[Tensor, "D n_hat"]:
+        """How far the faces of the first objective are from the function at a point, for each entry of x_hat."""
+        face = faces.offset[:, 0]
+        for slope, part in zip(faces.slopes, t.chunk(self.arity, dim=-1), strict=True):
+            face = torch.addcmul(face, slope[:, 0], part)
+        return (self.value(t) - face).abs().nan_to_num(0.0, 0.0, 0.0).repeat(1, self.arity)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +231,7 @@ class Curves(Smooth):
     above: Fan
 
     arity = 1
+    pace = 0.25
 
     @classmethod
     def of(cls, region: Region, k: int) -> Curves:
@@ -170,6 +240,9 @@ class Curves(Smooth):
         low, high = region.l_hat[k - 1].unsqueeze(1), region.u_hat[k - 1].unsqueeze(1)
         fans = [Fan(*function.fan(low, high, side)) for side in (1.0, -1.0)]
         return cls(low, high, function, *fans)
+
+    def value(self, t: Float[Tensor, "*axes n"]) -> Float[Tensor, "*axes n"]:
+        return self.function.value(t)
 
     def lines(self, variable: Float[Tensor, "#D #S n"], side: Float[Tensor, "#D #S n"] | float) -> Lines:
         (low, low_rate), (high, high_rate) = self.below.at(variable), self.above.at(variable)
@@ -184,10 +257,14 @@ class Products(Smooth):
     """A product at each neuron; the variable mixes McCormick's two faces on either side."""
 
     arity = 2
+    pace = 1.0
 
     @classmethod
     def of(cls, region: Region, k: int) -> Products:
         return cls(region.l_hat[k - 1].unsqueeze(1), region.u_hat[k - 1].unsqueeze(1))
+
+    def value(self, t: Float[Tensor, "*axes n_hat"]) -> Float[Tensor, "*axes n"]:
+        return PRODUCT.value(t)
 
     def lines(self, variable: Float[Tensor, "#D #S n"], side: Float[Tensor, "#D #S n"] | float) -> Lines:
         (l_s, l_t), (u_s, u_t) = self.l_hat.chunk(2, dim=-1), self.u_hat.chunk(2, dim=-1)

@@ -62,13 +62,15 @@ class Noise:
 class Zonotopes:
     """Bounds of all groups, the symbols that they introduced, and the form of the output.
 
-    The first symbols are those of the inputs that are `moving`, of all inputs if that is None.
+    The first symbols are those of the inputs that are `moving`, of all inputs if that is None.  `factors` are the forms
+    of the pre-activations of groups of products.
     """
 
     l_hat: tuple[Float[Tensor, "D _"], ...]
     u_hat: tuple[Float[Tensor, "D _"], ...]
     noises: tuple[Noise, ...]
     output: AffineForm
+    factors: tuple[AffineForm | None, ...]
     moving: Int[Tensor, " m"] | None = None
 
     @property
@@ -93,7 +95,7 @@ def propagate(
     """
     dtype = net.output.bias.dtype
     forms, boxes = [AffineForm.of_box(lower, upper, dtype, moving)], [AffineForm.of_interval(lower, upper, dtype)]
-    l_hat, u_hat, noises, symbols = [], [], [], len(forms[0].spread)
+    l_hat, u_hat, noises, factors, symbols = [], [], [], list[AffineForm | None](), len(forms[0].spread)
     for group in net.groups:
         form = image(group, forms)
         low, high = form.ends()
@@ -107,7 +109,9 @@ def propagate(
         l_hat.append(low)
         u_hat.append(high)
         noises.append(noise)
-    return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), image(net.output, forms), moving)
+        factors.append(form if group.function.arity > 1 else None)
+    output = image(net.output, forms)
+    return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), output, tuple(factors), moving)
 
 
 def fits_single(net: Network) -> bool:

@@ -9,6 +9,11 @@ One backward and one forward sweep per iteration.  With lam the coefficient of x
 sweep of the minimiser:
 
     d/da = max(lam, 0) x_hat        d/ds = -x_hat (passing split), +x_hat (blocking split)
+
+A neuron that is no ReLU may be split at a point of its range, again and again.  The bounds l <= t <= u that this leaves
+have one multiplier s of any sign: s t >= s l where s > 0, and s t >= s u where s < 0.
+
+    d/ds = l - x_hat (s > 0), u - x_hat (s < 0)
 """
 
 from __future__ import annotations
@@ -31,7 +36,10 @@ from verifier.shapes import Float, Tensor
 
 @dataclass(frozen=True, eq=False)
 class SlopeDual(FaceDual):
-    """The variables are the lower slopes at all kinks, then (if there are splits) a multiplier for each kink."""
+    """The variables are the slopes of all neurons, then (if there are splits) a multiplier for each entry of x_hat.
+
+    Of ReLUs only kinks count.  Multipliers of signs are not negative, those of bounds at other neurons have any sign.
+    """
 
     split_scale: float = 0.5
 
@@ -40,19 +48,39 @@ class SlopeDual(FaceDual):
         return sum(neurons.count for neurons in self.sweep.neurons)
 
     @cached_property
+    def entries(self) -> int:
+        """Multipliers of splits, if there are some."""
+        return sum(neurons.entries for neurons in self.sweep.neurons)
+
+    @cached_property
     def has_splits(self) -> bool:
-        return any(neurons.sign is not None for neurons in self.sweep.neurons)
+        return self.sweep.region.splits is not None and bool(self.sweep.neurons)
+
+    @cached_property
+    def least_splits(self) -> Float[Tensor, " A"] | None:
+        """The least multipliers of splits; None: 0 for all."""
+        least = [neurons.least_split for neurons in self.sweep.neurons]
+        if not any(least):
+            return None
+        like = self.sweep.region.lower
+        return torch.cat([like.new_full((n.entries,), x) for n, x in zip(self.sweep.neurons, least, strict=True)])
+
+    @cached_property
+    def units(self) -> tuple[Float[Tensor, "D 1 1"], ...] | None:
+        """In which the multipliers of splits are counted, group by group; None: as they are."""
+        units = self.sweep.region.units
+        return None if units is None else tuple(unit[:, None, None] for unit in units.unbind(dim=1))
 
     @property
     def variables(self) -> int:
-        return (2 if self.has_splits else 1) * self.kinks
+        return self.kinks + (self.entries if self.has_splits else 0)
 
     def start(self) -> Float[Tensor, "D S V"]:
         """CROWN's slopes, no split multipliers."""
         like, shape = self.sweep.region.lower, (self.sweep.region.count, self.objective.count)
         slopes = [neurons.adaptive().expand(*shape, -1) for neurons in self.sweep.neurons]
         if self.has_splits:
-            slopes.append(like.new_zeros(*shape, self.kinks))
+            slopes.append(like.new_zeros(*shape, self.entries))
         return torch.cat(slopes, dim=-1) if slopes else like.new_zeros(*shape, 0)
 
     def choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
@@ -62,7 +90,9 @@ class SlopeDual(FaceDual):
         slopes = [neurons.faces(part) for neurons, part in zip(self.sweep.neurons, parts, strict=True)]
         if not self.has_splits:
             return tuple(Choice(a) for a in slopes)
-        splits = point[..., self.kinks :].split(sizes, dim=-1)
+        splits = point[..., self.kinks :].split([neurons.entries for neurons in self.sweep.neurons], dim=-1)
+        if self.units is not None:
+            splits = tuple(unit * split for unit, split in zip(self.units, splits, strict=True))
         return tuple(Choice(a, s) for a, s in zip(slopes, splits, strict=True))
 
     def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
@@ -74,20 +104,27 @@ class SlopeDual(FaceDual):
             else:
                 found.append(neurons.gains(x_hat, Taken(at.choices[k], lam, at.trace.lines[k])))
         if self.has_splits:
-            for neurons, x_hat in zip(self.sweep.neurons, route.x_hat, strict=True):
-                unsplit = x_hat[..., : neurons.count]
-                found.append(torch.zeros_like(unsplit) if neurons.sign is None else -neurons.sign * x_hat)
+            for k, (neurons, x_hat) in enumerate(zip(self.sweep.neurons, route.x_hat, strict=True)):
+                split = at.choices[k].split
+                assert split is not None
+                gain = neurons.split_gains(x_hat, split)
+                found.append(gain if self.units is None else self.units[k] * gain)
         return torch.cat(found, dim=-1)
 
     def project(self, point: Float[Tensor, "D S V"]) -> None:
         point[..., : self.kinks].clamp_(0.0, 1.0)
-        if self.has_splits:
+        if self.has_splits and self.least_splits is None:
             point[..., self.kinks :].clamp_(min=0.0)
+        elif self.has_splits:
+            point[..., self.kinks :].clamp_(min=self.least_splits)
 
     def step_scale(self) -> Float[Tensor, " V"] | float:
-        if not self.has_splits:
+        paces = [neurons.pace for neurons in self.sweep.neurons]
+        if not self.has_splits and all(pace == 1.0 for pace in paces):
             return 1.0
-        scale = self.sweep.region.lower.new_ones(2 * self.kinks)
+        scale = self.sweep.region.lower.new_ones(self.variables)
+        for pace, part in zip(paces, scale[: self.kinks].split([n.count for n in self.sweep.neurons]), strict=True):
+            part.fill_(pace)
         scale[self.kinks :] = self.split_scale
         return scale
 

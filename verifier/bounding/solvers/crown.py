@@ -33,6 +33,10 @@ class Linear(Bounder):
 
     slope: Slope = Slope.ADAPTIVE
 
+    @property
+    def any_function(self) -> bool:
+        return True
+
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         sweep = Sweep.prepare(net, region, objective.layer)
         choices = self.choices(sweep)

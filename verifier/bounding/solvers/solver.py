@@ -300,6 +300,10 @@ class Certified(Bounder):
         return self.inner.proves
 
     @property
+    def any_function(self) -> bool:
+        return self.inner.any_function
+
+    @property
     def rigorous(self) -> bool:
         return self.inner.rigorous
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.closing import closes
+from verifier.bounding.core.state import tree_map
 from verifier.bounding.core.sweep import Choice, Plane, Sweep, Trace
 from verifier.bounding.relaxation.form import AffineForm
+from verifier.bounding.relaxation.joint import MOST_SYMBOLS, Factors, JointProducts
 from verifier.bounding.relaxation.neurons import neurons_of
 from verifier.bounding.relaxation.zonotope import Zonotopes, propagate
 from verifier.bounding.rows import Conjunction
@@ -67,6 +69,22 @@ class Pairs:
         sweep = Sweep(self.net, region, len(self.net.layers), neurons, None)  # whatever it finds is evaluated again
         return climb(of_rows(sweep, rows), weights.unsqueeze(1), effort.slopes)
 
+    @property
+    def joined(self) -> bool:
+        """Whether there are products, and not too many symbols to eliminate them together."""
+        forms = [form for form in self.found.factors if form is not None]
+        return bool(forms) and all(len(form.spread) <= MOST_SYMBOLS for form in forms)
+
+    def together(self, sweep: Sweep, rest: Int[Tensor, " R"]) -> Sweep:
+        """The sweep of some pairs, with products that are eliminated together."""
+        some = sweep.select(rest)
+        neurons = list(some.neurons)
+        for k, form in enumerate(self.found.factors):
+            if form is not None:
+                own = neurons[k]
+                neurons[k] = JointProducts(own.l_hat, own.u_hat, Factors.of(form, self.box[rest]))
+        return replace(some, neurons=tuple(neurons))
+
     def each(self, lower: Float[Tensor, "P S"]) -> Float[Tensor, "P S"]:
         """The bounds of the combination and of all single rows of each pair; padding does not count."""
         if lower.shape[1] == 1:
@@ -101,13 +119,15 @@ class Care:
     """What evidence must look like if somebody is to check it: how it is rounded, and what else it must leave room for.
 
     Slopes are multiples of 1 / `steps`; rounding errors count `errors` more times; clipping cuts off what is beyond
-    zero by `slack`, in relation to the terms of a plane, and only by combinations of rows if `alone` is False.
+    zero by `slack`, in relation to the terms of a plane, and only by combinations of rows if `alone` is False.  Where
+    `joint` is False, products have faces of their own each.
     """
 
     steps: int | None = None
     errors: float = 0.0
     slack: float = 0.0
     alone: bool = True
+    joint: bool = True
 
     def rounded(self, variables: Float[Tensor, "P 1 V"], slopes: int) -> Float[Tensor, "P 1 V"]:
         """The first ones are slopes."""
@@ -190,7 +210,17 @@ class BoxBounder:
             weights = torch.cat([weights, each * rows.present.unsqueeze(1)], dim=1)
         sweep = Sweep.prepare(self.net, pairs.region(torch.float64), layer)
         choices = [Choice(kinks.faces(slope)) for kinks, slope in zip(sweep.neurons, slopes, strict=True)]
-        return sweep.backward(rows.objective(sweep, weights), choices)
+        objective = rows.objective(sweep, weights)
+        trace = sweep.backward(objective, choices)
+        if not self.care.joint or not pairs.joined:
+            return trace
+        rest = torch.nonzero(~closes(pairs.each(trace.lower)).any(dim=1)).flatten()
+        if not len(rest):
+            return trace
+        chosen = [Choice(choice.slope[rest]) for choice in choices]
+        other = pairs.together(sweep, rest).backward(objective.select(rest), chosen).plane
+        better = trace.plane.select(rest).better(other)
+        return replace(trace, plane=tree_map(lambda a, b: a.index_copy(0, rest, b), trace.plane, better))
 
 
 def _clipped(

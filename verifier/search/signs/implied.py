@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import torch
 
-from verifier.network.network import Affine, Network
+from verifier.network.network import Network
 from verifier.operators.matrix import stored_rows
 from verifier.property.problem import ClauseRows, Problem
 from verifier.shapes import Int, Int8, Tensor
@@ -46,21 +46,22 @@ def _blocked(net: Network, rows: ClauseRows, row: int) -> list[tuple[int, Tensor
     if len(outputs) != 1 or (rows.B is not None and bool(rows.B[row].any())):
         return []
     y, factor = int(outputs[0]), float(rows.A[row, outputs[0]])
-    weights = _weights(net.output, y)
+    weights = _weights(net, y)
     if weights is None or any(bool((w < 0 if factor > 0 else w > 0).any()) for _, w in weights):
         return []
     constant = Fraction(factor) * Fraction(float(net.output.bias[y])) - Fraction(float(rows.c[row]))
     return [(source, w != 0) for source, w in weights] if constant >= 0 else []
 
 
-def _weights(output: Affine, y: int) -> list[tuple[int, Tensor]] | None:
-    """The weights of one output on each group; None if some are not exact, or if it reads the input itself."""
+def _weights(net: Network, y: int) -> list[tuple[int, Tensor]] | None:
+    """The weights of one output on each group; None if some are not exact, or if it reads anything but ReLUs."""
+    output = net.output
     if bool(output.bias_error[y] != 0):
         return None
     found = []
     for source, term in output.terms:
         rows = stored_rows(term, torch.tensor([y], device=output.bias.device))
-        if source == 0 or rows is None:
+        if source == 0 or rows is None or not net.groups[source - 1].function.is_relu:
             return None
         weight = rows[0]
         if not torch.equal(weight.float().double(), weight):  # the product of several maps, and so rounded

@@ -15,11 +15,13 @@ from verifier.bounding.core.state import State, cat
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.relaxation.neurons import neurons_of
 from verifier.bounding.rows import Conjunction
+from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.solver import Task
 from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.search.signs.implied import implied_signs
-from verifier.shapes import Float, Int, Int8, Tensor
+from verifier.search.signs.points import wide
+from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,8 @@ class Root:
 
     A clause lies on one of the boxes; `rows` has one entry per clause, `numbers` gives their numbers in the property,
     `known` lower bounds of their largest rows.  A domain is a clause and a sign for each kink: +1 passing, -1 blocking,
-    0 open; kinks are counted through all groups, and are those neurons that are ambiguous on some box.
+    0 open; kinks are counted through all groups, and are those neurons that are ambiguous on some box.  Of groups that
+    are no ReLUs all entries of x_hat count; they have bounds of their own in every domain, and never a sign.
     """
 
     net: Network
@@ -41,6 +44,7 @@ class Root:
     slacks: tuple[Float[Tensor, "N _"], ...]
     known: Float[Tensor, " C"]
     implied: Int8[Tensor, "C A"]  # signs that hold wherever the clause does
+    units: Float[Tensor, "C K"] | None = None  # of the multipliers of splits; None: 1
 
     @classmethod
     def of(cls, problem: Problem, regions: Sequence[Region], clauses: Sequence[Sequence[int]]) -> Root:
@@ -54,7 +58,7 @@ class Root:
         numbers = [number for some in clauses for number in some]
         box = [i for i, some in enumerate(clauses) for _ in some]
         like = region.lower
-        return cls(
+        root = cls(
             net,
             net.to(dtype=torch.float32),
             region,
@@ -66,6 +70,7 @@ class Root:
             like.new_full((len(numbers),), -torch.inf),
             implied_signs(problem, numbers, kinks),
         )
+        return root if root.curved is None else replace(root, units=_units(Batch.whole(root)))
 
     def knowing(self, lower: Float[Tensor, " clauses"]) -> Root:
         """The same with bounds of all clauses of the property."""
@@ -98,6 +103,29 @@ class Root:
     def kinks(self) -> int:
         return sum(self.sizes)
 
+    @property
+    def neurons(self) -> list[int]:
+        """Neurons of every group with variables of their own: a product has two entries of x_hat."""
+        return [size // group.function.arity for size, group in zip(self.sizes, self.net.groups, strict=True)]
+
+    @cached_property
+    def curved(self) -> Bool[Tensor, " A"] | None:
+        """Which kinks are entries of other groups than ReLUs, and so split at points; None: no such group exists."""
+        if self.net.piecewise_linear:
+            return None
+        kinds = [
+            torch.full_like(index, not group.function.is_relu, dtype=torch.bool)
+            for index, group in zip(self.indices, self.net.groups, strict=True)
+        ]
+        return torch.cat(kinds)
+
+    def splittable(
+        self, signs: Int8[Tensor, "D A"], low: Float[Tensor, "D A"], high: Float[Tensor, "D A"]
+    ) -> Bool[Tensor, "D A"]:
+        """Which kinks may be split in domains with these signs and bounds."""
+        ambiguous = (signs == 0) & (low < 0) & (high > 0)
+        return ambiguous if self.curved is None else torch.where(self.curved, wide(low, high), ambiguous)
+
     @cached_property
     def places(self) -> Int[Tensor, "A 2"]:
         """The group (from 1) and the neuron of every kink."""
@@ -123,7 +151,8 @@ class Batch(State):
     """Domains as a bounding method sees them.
 
     `bounds`, if given, are l_hat and u_hat of the kinks that were computed for these domains, side by side.
-    `masks` is the row of cuts that each domain has inherited, for methods that keep some.
+    `masks` is the row of cuts that each domain has inherited, for methods that keep some.  `halvings` counts the splits
+    at points; None: there were none.
     """
 
     root: Root
@@ -131,6 +160,13 @@ class Batch(State):
     signs: Int8[Tensor, "D A"]
     masks: Int[Tensor, " D"]
     bounds: Float[Tensor, "D B"] | None = None
+    halvings: Int[Tensor, " D"] | None = None
+
+    @property
+    def depth(self) -> Int[Tensor, " D"]:
+        """How often each domain was split; signs that its clause implies count as well."""
+        signs = (self.signs != 0).sum(dim=1)
+        return signs if self.halvings is None else signs + self.halvings
 
     def __len__(self) -> int:
         return len(self.clause)
@@ -162,7 +198,8 @@ class Batch(State):
             lows.append(region.l_hat[k].index_copy(1, index, low))
             highs.append(region.u_hat[k].index_copy(1, index, high))
             splits.append(torch.zeros_like(region.l_hat[k], dtype=torch.int8).index_copy_(1, index, sign))
-        return replace(region, l_hat=tuple(lows), u_hat=tuple(highs), splits=tuple(splits))
+        units = None if self.root.units is None else self.root.units[self.clause].to(dtype)
+        return replace(region, l_hat=tuple(lows), u_hat=tuple(highs), splits=tuple(splits), units=units)
 
     def sweep(self, dtype: torch.dtype = torch.float32) -> Sweep:
         """Sweeps from the output over the domains; in float64 with the price of rounding."""
@@ -184,13 +221,44 @@ class Batch(State):
 
         Decided by the signs and the float64 bounds: in float32 a tiny ambiguous neuron can look stable.
         """
+        return self.root.splittable(self.signs, *self.cut())
+
+    def kept(self) -> Float[Tensor, "D B"]:
+        """What children inherit of the bounds, rounded outward; nothing where they are the root's."""
+        if self.root.curved is None:
+            return self.signs.new_zeros(len(self), 0, dtype=torch.float32) if self.bounds is None else self.bounds
+        kept = torch.float32 if self.bounds is None else self.bounds.dtype
         low, high = self.cut()
-        return (self.signs == 0) & (low < 0) & (high > 0)
+        return torch.cat([outward(low, -1, kept), outward(high, 1, kept)], dim=1)
+
+
+def _units(whole: Batch) -> Float[Tensor, "C K"]:
+    """The mean size of the coefficients of x_hat in each group, in CROWN's sweep over the whole boxes."""
+    task = whole.task()
+    trace = task.sweep.backward(task.objective, Linear().choices(task.sweep))
+    found = []
+    for lam, lines in zip(trace.coefficients, trace.lines, strict=True):
+        size = torch.zeros_like(trace.lower[:, 0]) if lam is None else lam[:, 0].abs().mean(dim=1)
+        if lam is not None and lines is not None:
+            size = torch.stack([(lam * slope)[:, 0].abs().mean(dim=1) for slope in lines.slopes]).mean(dim=0)
+        found.append(torch.where((size > 0) & (size < torch.inf), size, 1.0))
+    return torch.stack(found, dim=1).double()
+
+
+def outward(values: Float[Tensor, "D A"], direction: int, kept: torch.dtype = torch.float32) -> Float[Tensor, "D A"]:
+    """The next number of that kind in that direction, unless the value is one itself: bounds stay valid."""
+    single = values.to(kept)
+    wrong = single.double() < values if direction > 0 else single.double() > values
+    towards = torch.full_like(single, direction * torch.inf)
+    return torch.where(wrong, torch.nextafter(single, towards), single)
 
 
 @dataclass(frozen=True, eq=False)
 class Children(State):
-    """Children of several parents, one below the other."""
+    """Children of several parents, one below the other.
+
+    Where a neuron is no ReLU, its sign is the side of a point that a child keeps.
+    """
 
     parent: Int[Tensor, " C"]
     signs: Int8[Tensor, "C A"]

@@ -37,8 +37,9 @@ from verifier.search.journal import (
 )
 from verifier.search.ladder import Ladder, Schedule, smoothed
 from verifier.search.signs.leaves import solve_leaf
+from verifier.search.signs.points import halves, points, shares
 from verifier.search.signs.proving import AsFound, Prover
-from verifier.search.signs.root import Batch, Root, split
+from verifier.search.signs.root import Batch, Children, Root, split
 from verifier.search.signs.tighten import Never, Tightening
 from verifier.search.space import Leaves, Remaining, Space
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
@@ -55,6 +56,7 @@ class SignDomains(Domains):
     variables: Float[Tensor, "D V"]  # half precision: a warm start, never a proof
     scores: Float[Tensor, "D A"]  # half precision: what splitting each kink promises
     bounds: Float[Tensor, "D B"]  # l_hat and u_hat of the kinks; B = 0 if they are the root's
+    shares: Float[Tensor, "D P"]  # half precision: where to split what is no ReLU; P = 0 if there are ReLUs only
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +140,9 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         """All clauses on their whole boxes, with the signs that they imply."""
         root, whole = self.root, Batch.whole(self.root)
         none = torch.full((root.clauses, 1), -1, device=root.device)
-        self._whole = self._born(whole, none[:, 0], none)
+        self._whole = self._born(whole, none[:, 0], Children(none[:, 0], whole.signs, none))
         if bool(root.implied.any()):
-            self.journal.hear(Implied(self._whole, root.numbers, lambda: _places(whole, _fixed(whole))))
+            self.journal.hear(Implied(self._whole, root.numbers, lambda: _places(whole, whole.signs, _fixed(whole))))
         unknown = torch.full_like(root.known, torch.nan, dtype=torch.float32)
         return Brood(whole, self._whole, none, root.known.float(), unknown, None, 0)
 
@@ -148,9 +150,20 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         parents = parents.to(self.root.device)
         made = split(parents.signs, parents.scores, max(self.policy.fill, 2 * len(parents)))
         mine = parents.select(made.parent)
-        batch = Batch(self.root, mine.clause, made.signs, mine.masks, mine.bounds if mine.bounds.shape[1] else None)
-        number = self._born(batch, mine.number, made.kinks)
+        batch = self._children(mine, made)
+        number = self._born(batch, mine.number, made)
         return Brood(batch, number, made.kinks, mine.lower, mine.rise, mine.variables, int(parents.tier[0]))
+
+    def _children(self, mine: SignDomains, made: Children) -> Batch:
+        """The domains that splitting gives; `mine` are their parents, one for each."""
+        curved = self.root.curved
+        if curved is None:
+            bounds = mine.bounds if mine.bounds.shape[1] else None
+            return Batch(self.root, mine.clause, made.signs, mine.masks, bounds)
+        side, signs = torch.where(curved, made.signs, 0), torch.where(curved, 0, made.signs)
+        bounds = halves(mine.bounds, side, points(mine.bounds, mine.shares))
+        halvings = mine.depth - (mine.signs != 0).sum(dim=1) + (side != 0).sum(dim=1)
+        return Batch(self.root, mine.clause, signs, mine.masks, bounds, halvings)
 
     def tighten(self, children: Brood) -> Brood:
         with self.bounding:
@@ -180,7 +193,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         self._close(brood.number[empty], By.CROSSED, batch.select(empty), Crossed())
         for found in bounded.found:
             closed = self._proved(brood, found, empty, closed)
-        ambiguous = (batch.signs == 0) & (low < 0) & (high > 0)
+        ambiguous = self.root.splittable(batch.signs, low, high)
         return RemainingBrood(brood.number, first.iterations, brood, first, lower, closed, ambiguous)
 
     def attack(self, left: RemainingBrood) -> Counterexample | None:
@@ -207,6 +220,8 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         number, lower = int(left.number[row]), float(left.lower[row].clamp(max=0.0))
         if decided.doubt is Reason.TIMEOUT or self.until.expired():
             return self._doubtful(number, decided, Reason.TIMEOUT, lower)
+        if self.root.curved is not None:  # no linear program: what is left is too narrow to be split
+            return self._doubtful(number, decided, Reason.NUMERICS, lower)
         single = left.brood.batch.select(slice(row, row + 1))
         leaf = solve_leaf(single, self.until)
         self.journal.hear(LeafSolved(number, self.schedule.name(left.brood.tier)))
@@ -230,19 +245,20 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         lower, rise = left.lower.clamp(max=0.0)[rows], brood.risen(left.lower)[rows]
         variables = found.variables[rows].nan_to_num(0.0)
         tier, variables = self.schedule.place(brood.tier, batch, variables, (lower, rise))
-        bounds = lower.new_zeros(len(rows), 0) if batch.bounds is None else batch.bounds
+        scores, shares = self._scores(left, batch, rows)
         return SignDomains(
             brood.number[rows],
             batch.clause,
             lower,
-            (batch.signs != 0).sum(dim=1),
+            batch.depth,
             tier,
             batch.signs,
             rise,
             torch.where(tier == brood.tier, found.masks[rows], batch.clause),  # a higher tier has cuts of its own
             halved(variables),
-            self._scores(left, batch, rows),
-            bounds,
+            scores,
+            batch.kept(),
+            shares,
         )
 
     def covering(self, domains: SignDomains) -> Int[Tensor, " D"]:
@@ -308,6 +324,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
                     variables=halved(variables),
                     scores=some.scores[:, places],
                     bounds=torch.cat(bounds, dim=1) if bounds else some.bounds,
+                    shares=some.shares[:, places] if some.shares.shape[1] else some.shares,
                 )
             )
         return cat(parts)
@@ -324,10 +341,11 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         """Domains leave an ascent as soon as their bound can be proved."""
         return replace(self.until, threshold=self.margin)
 
-    def _born(self, batch: Batch, parent: Int[Tensor, " D"], kinks: Int[Tensor, "D levels"]) -> Int[Tensor, " D"]:
+    def _born(self, batch: Batch, parent: Int[Tensor, " D"], made: Children) -> Int[Tensor, " D"]:
         """The numbers of new domains."""
         number = self._numbers(len(batch), self.root.device)
-        self.journal.hear(Split(number, parent, self.root.numbers[batch.clause], batch, lambda: _places(batch, kinks)))
+        clause = self.root.numbers[batch.clause]
+        self.journal.hear(Split(number, parent, clause, batch, lambda: _places(batch, made.signs, made.kinks)))
         return number
 
     def _proved(
@@ -354,10 +372,16 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
     def _close(self, number: Int[Tensor, " d"], by: By, batch: Batch, proof: Proof) -> None:
         self.journal.hear(Closed(number, by, lambda: (batch, proof)))
 
-    def _scores(self, left: RemainingBrood, batch: Batch, rows: Int[Tensor, " d"]) -> Float[Tensor, "d A"]:
-        """What splitting each kink of these rows promises, relative to the best; -1 for what may not be split."""
+    def _scores(
+        self, left: RemainingBrood, batch: Batch, rows: Int[Tensor, " d"]
+    ) -> tuple[Float[Tensor, "d A"], Float[Tensor, "d P"]]:
+        """What splitting each kink of these rows promises, relative to the best; -1 for what may not be split.
+
+        Also where to split it, as a share of its interval, if there are others than ReLUs.
+        """
+        curved, none = self.root.curved, batch.signs.half()
         if not len(rows):
-            return batch.signs.half()
+            return none, none if curved is not None else none[:, :0]
         found, tier = left.found, left.brood.tier
 
         def probe(kinks: Int[Tensor, "d c"]) -> Float[Tensor, "d c 2"]:
@@ -367,14 +391,27 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         with self.bounding:
             scores = self.policy.brancher.scores(view).nan_to_num(0.0).clamp(min=0.0)
         scores = scores / scores.amax(dim=1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
-        return torch.where(left.ambiguous[rows], scores, -1.0).half()
+        scores = torch.where(left.ambiguous[rows], scores, -1.0).half()
+        if curved is None:
+            return scores, none[:, :0]
+        x_hat = [view.x_hat[k][:, index] for k, index in enumerate(self.root.indices)]
+        return scores, shares(*batch.cut(), torch.cat(x_hat, dim=1)).half()
+
+    def _tried(self, batch: Batch, signs: Int8[Tensor, "D A"]) -> Batch:
+        """Domains split at some kinks; what is no ReLU, in the middle."""
+        curved = self.root.curved
+        if curved is None:
+            return replace(batch, signs=signs)
+        bounds, side = batch.kept(), torch.where(curved, signs, 0)
+        bounds = halves(bounds, side, points(bounds, torch.full_like(side, 0.5, dtype=bounds.dtype)))
+        return replace(batch, signs=torch.where(curved, 0, signs), bounds=bounds)
 
     def _probe(self, tier: int, batch: Batch, variables: Tensor, kinks: Int[Tensor, "d c"]) -> Float[Tensor, "d c 2"]:
         """Cheap bounds of the children that splitting at each of these kinks would give."""
         parent = torch.arange(len(batch), device=kinks.device).repeat_interleave(2 * kinks.shape[1])
         sides = torch.tensor([-1, 1], dtype=torch.int8, device=kinks.device).repeat(kinks.numel())
         signs = batch.signs[parent].scatter_(1, kinks.flatten().repeat_interleave(2)[:, None], sides[:, None])
-        children = replace(batch.select(parent), signs=signs)
+        children = self._tried(batch.select(parent), signs)
         found = [
             self.schedule.probe(tier, children.select(rows), variables[parent[rows]])
             for rows in torch.arange(len(children), device=kinks.device).split(self.policy.batch)
@@ -382,16 +419,32 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         return torch.cat(found).view(*kinks.shape, 2)
 
 
-def _places(batch: Batch, kinks: Int[Tensor, "D levels"]) -> list[list[Place]]:
-    """Group, neuron and sign of some kinks of every domain; -1 stands for none."""
-    if not kinks.shape[1] or not batch.root.kinks:
+def _places(batch: Batch, signs: Int8[Tensor, "D A"], kinks: Int[Tensor, "D levels"]) -> list[list[Place]]:
+    """Group, neuron and sign of some kinks of every domain, for others than ReLUs also the point; -1 stands for none.
+
+    `signs` may hold the sides of points.
+    """
+    root = batch.root
+    if not kinks.shape[1] or not root.kinks:
         return [[] for _ in range(len(batch))]
     at = kinks.clamp(min=0)
-    table = torch.cat([batch.root.places[at], batch.signs.gather(1, at).long().unsqueeze(2)], dim=2).tolist()
+    sign = signs.gather(1, at).long()
+    table = torch.cat([root.places[at], sign.unsqueeze(2)], dim=2).tolist()
+    ends = _points(batch, sign, at)
     return [
-        [tuple(place) for place, kink in zip(row, some, strict=True) if kink >= 0]
-        for row, some in zip(table, kinks.tolist(), strict=True)
+        [(*place, *end) for place, end, kink in zip(row, points, some, strict=True) if kink >= 0]
+        for row, points, some in zip(table, ends, kinks.tolist(), strict=True)
     ]
+
+
+def _points(batch: Batch, sign: Int[Tensor, "D levels"], at: Int[Tensor, "D levels"]) -> list[list[tuple[float, ...]]]:
+    """The points where domains were split at some kinks, from above (-1) or below; nothing for ReLUs."""
+    root = batch.root
+    if root.curved is None or batch.bounds is None:
+        return [[()] * at.shape[1] for _ in range(len(batch))]
+    curved = root.curved[at].tolist()
+    ends = batch.bounds.gather(1, torch.where(sign > 0, at, at + root.kinks)).tolist()
+    return [[(x,) if c else () for x, c in zip(*pair, strict=True)] for pair in zip(ends, curved, strict=True)]
 
 
 def _fixed(batch: Batch) -> Int[Tensor, "D levels"]:

@@ -9,8 +9,8 @@ import torch
 
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.hidden import Ends, GroupBounds, RootBounds
-from verifier.search.signs.root import Batch
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.search.signs.root import Batch, outward
+from verifier.shapes import Bool, Int, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,10 @@ class Tightening(ABC):
         """The same by bounds that whoever knows the tree can compute again: from the same ones, to the last digit."""
         return self
 
+    def after_points(self) -> Tightening:
+        """The same for domains that are also split at points, which help most by the bounds that follow."""
+        return self
+
     @abstractmethod
     def tightened(self, batch: Batch, kinks: Int[Tensor, "D levels"], until: Until) -> Tightened:
         """The same domains with bounds that are nowhere looser; `kinks` is where they were just split."""
@@ -55,6 +59,9 @@ class Never(Tightening):
 
     def tightened(self, batch: Batch, kinks: Int[Tensor, "D levels"], until: Until) -> Tightened:
         return Tightened.nowhere(batch)
+
+    def after_points(self) -> Tightening:
+        return AfterSplit(RootBounds(None), travels=self.travels)
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class AfterSplit(Tightening):
     kept: torch.dtype = torch.float32  # how bounds are kept, rounded outward
 
     def tightened(self, batch: Batch, kinks: Int[Tensor, "D levels"], until: Until) -> Tightened:
-        depth, levels = (batch.signs != 0).sum(dim=1), (kinks >= 0).sum(dim=1)
+        depth, levels = batch.depth, (kinks >= 0).sum(dim=1)
         due = torch.nonzero(depth // self.every > (depth - levels) // self.every).flatten()
         low, high = batch.cut()
         found = Tightened.nowhere(batch)
@@ -80,7 +87,7 @@ class AfterSplit(Tightening):
             (lows, highs), looked = self._bounds(some, first, until)
             low, high = low.index_copy(0, due, lows), high.index_copy(0, due, highs)
             found = Tightened(batch, due, first, looked)
-        bounds = torch.cat([_rounded(low, -1, self.kept), _rounded(high, 1, self.kept)], dim=1)
+        bounds = torch.cat([outward(low, -1, self.kept), outward(high, 1, self.kept)], dim=1)
         return replace(found, batch=replace(batch, bounds=bounds))
 
     def repeatable(self) -> AfterSplit:
@@ -109,11 +116,3 @@ def _first_group(batch: Batch, kinks: Int[Tensor, "D levels"]) -> int:
     """The first group in which some domain was just split."""
     first = int(torch.where(kinks >= 0, kinks, batch.root.kinks).min())
     return batch.root.place(first)[0]
-
-
-def _rounded(values: Float[Tensor, "D A"], direction: int, kept: torch.dtype) -> Float[Tensor, "D A"]:
-    """The next number of that kind in that direction, unless the value is one itself: bounds stay valid."""
-    single = values.to(kept)
-    wrong = single.double() < values if direction > 0 else single.double() > values
-    towards = torch.full_like(single, direction * torch.inf)
-    return torch.where(wrong, torch.nextafter(single, towards), single)
