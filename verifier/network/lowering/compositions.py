@@ -18,7 +18,7 @@ from verifier.functions import Function
 from verifier.functions.names import FUNCTIONS
 from verifier.network.lowering.affine import add, broadcast, grouped, matmul, mean, mul, sub, times, total
 from verifier.network.lowering.expression import Expression, constant, select
-from verifier.network.lowering.tracing import Lowering, Normalised, lowers
+from verifier.network.lowering.tracing import Lowering, Normalisation, lowers
 from verifier.operators import Diagonal, Select, compose
 from verifier.operators import add as sum_of_maps
 
@@ -80,7 +80,7 @@ def _noted(low: Lowering, operator: str, value: Expression, axis: int, sign: int
     rows, _ = grouped(value, axis, True)
     members = torch.empty(value.size, dtype=torch.long)
     members[rows.flatten()] = torch.arange(rows.shape[0]).repeat_interleave(rows.shape[1])
-    low.normalised[len(low.groups)] = Normalised(operator, value, members, sign)
+    low.normalised[len(low.groups)] = Normalisation(operator, value, members, sign)
 
 
 def _axis(value: Expression, dim: Any) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import torch
 
 from verifier.network.entries import entries_of
 from verifier.network.lowering.expression import Expression
-from verifier.network.lowering.tracing import Lowering, Normalised
+from verifier.network.lowering.tracing import Lowering, Normalisation
 from verifier.network.merge import pruned
 from verifier.network.network import Head, Network
 
@@ -32,7 +32,7 @@ def head_of(lowering: Lowering, output: Expression, input_shape: tuple[int, ...]
     return Head(known.operator, pruned(bare), known.members[entries.columns])
 
 
-def _known(lowering: Lowering, source: int) -> Normalised | None:
+def _known(lowering: Lowering, source: int) -> Normalisation | None:
     """What a group was made of, if it is one of those that may be left out at the end."""
     if source == 0 or source in lowering.normalised:
         return lowering.normalised.get(source)
@@ -40,4 +40,4 @@ def _known(lowering: Lowering, source: int) -> Normalised | None:
     if group.function.name not in INCREASING:
         return None
     value = Expression(group.shape, dict(group.terms), group.bias, group.bias_error)
-    return Normalised(group.function.name, value, torch.arange(group.size), 1)
+    return Normalisation(group.function.name, value, torch.arange(group.size), 1)

@@ -83,7 +83,7 @@ def lowers_windows(name: str) -> Callable[[Rule], Rule]:
 
 
 @dataclass(frozen=True, eq=False)
-class Normalised:
+class Normalisation:
     """What Softmax or LogSoftmax was taken of; entries with the same number in `members` were normalised together.
 
     The group holds `sign` times the result.
@@ -221,7 +221,7 @@ class Lowering:
         self.entry: CodeType | None = None  # the function that calls the module, for messages
         self._known: dict[tuple[Function, tuple[int, ...]], tuple[tuple[Expression, ...], Expression]] = {}
         self._names: dict[str, int] = {}
-        self.normalised: dict[int, Normalised] = {}  # by the group that has what softmax gives
+        self.normalised: dict[int, Normalisation] = {}  # by the group that has what softmax gives
 
     def relu(self, value: Expression) -> Expression:
         """max(value, 0): a new group, unless the answer is known already."""
