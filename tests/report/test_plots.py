@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from report.lines import folder, line
 
 from verifier.report.markup import Markup
-from verifier.report.plots import TimesCurve, Scale, cactus, scatter, seconds_range, shares
+from verifier.report.plots import Scale, TimesCurve, cactus, scatter, seconds_range, shares
 from verifier.report.summary import pairs, read_runs
 
 SECONDS = st.floats(1e-6, 1e5)
