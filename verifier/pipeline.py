@@ -30,6 +30,8 @@ from verifier.network.models.module import ModuleModel
 from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
 from verifier.proofs.recording import Recording
+from verifier.proofs.signs import SignScribe
+from verifier.proofs.trim import TrimmingScribe
 from verifier.property.heads import Restated, without_head
 from verifier.property.problem import ClauseRows, Problem, Stated, canonicalise
 from verifier.property.property import Property
@@ -58,12 +60,14 @@ class Request:
     seed: int = 0
     trace: str | None = None  # the file that gets the search tree
     proof: str | None = None  # the file that gets the proof of an `unsat`
+    trim: bool = False  # splits that it does not lean on are left out
 
     def recording(self) -> Recording | None:
         """Who writes the proof, if one is wanted.  Raises InputError if the options allow none."""
         if self.proof is None:
             return None
-        return Recording(self.proof, self.config.bounding.hidden(), self.config.search.policy())
+        scribe = TrimmingScribe if self.trim else SignScribe
+        return Recording(self.proof, self.config.bounding.hidden(), self.config.search.policy(), scribe)
 
     def status(self, phases: tuple[str, ...] = PHASES) -> Status:
         """Nothing is known yet; the time limit counts from now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -73,7 +74,7 @@ def check(
             if claims is not None:
                 walk.setting = Setting(merged(net, claims), clauses, exact)
             walk.run(tell or _silent)
-        margin = walk.margin if walk.closed else None
+        margin = walk.margin if walk.margin < math.inf else None
         return Judgement(ACCEPTED, None, None, walk.nodes, walk.closed, margin, exact)
     except Unreadable as error:
         return Judgement(UNREADABLE, str(error), exact=exact)

@@ -379,6 +379,8 @@ class Close(Node):
         return [node._judged(bound, scope) for node, bound, scope in zip(nodes, bounds, scopes, strict=True)]
 
     def _judged(self, bound: float, scope: Scope) -> Judged:
+        if scope.vacant:
+            bound = np.inf
         if not bound > 0:
             return Judged(fault=Rejected(f"clause {self.row.clause} is not closed: its bound is {bound:.6g}"))
         return Judged([scope] if self.left else [], bound=bound)

@@ -83,7 +83,8 @@ def proved(setting: Setting, scopes: Scope, claims: Iterable[Claim]) -> Iterator
     waiting: list[Claim] = []
     count = 0
     for claim in claims:
-        if waiting and (setting.exact or count + len(claim) > setting.rows):
+        alone = setting.exact or claim.witness.single
+        if waiting and (alone or waiting[0].witness.single or count + len(claim) > setting.rows):
             yield _together(setting, scopes, waiting)
             waiting, count = [], 0
         waiting.append(claim)

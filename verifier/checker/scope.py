@@ -102,6 +102,11 @@ class Scope:
         low, high = self.lower[k - 1], self.upper[k - 1]
         return np.where(low <= high, np.maximum(np.abs(low), np.abs(high)), np.inf)
 
+    @property
+    def vacant(self) -> bool:
+        """Whether the bounds of some neuron exclude each other, so that there is no unsafe point."""
+        return any(bool((low > high).any()) for low, high in zip(self.lower, self.upper, strict=True))
+
     # -- what can be learnt --------------------------------------------------------------------------------------------
 
     def bounded(self, k: int, lower: Array, upper: Array) -> Scope:

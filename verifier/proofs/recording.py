@@ -15,6 +15,7 @@ from verifier.errors import InputError
 from verifier.proofs.attest import CAUTION, AsWritten, BoundsAsWritten
 from verifier.proofs.boxes import CARE
 from verifier.proofs.ledger import Incomplete
+from verifier.proofs.signs import SignScribe
 from verifier.proofs.witness import CONVERSIONS
 from verifier.proofs.writer import ProofFile, ProofWriter
 from verifier.property.problem import Problem
@@ -31,7 +32,7 @@ EVERY = 16
 class Recording:
     """Listens to a run and writes its proof if it ends in `unsat`."""
 
-    def __init__(self, path: str, hidden: GroupBounds, policy: Policy) -> None:
+    def __init__(self, path: str, hidden: GroupBounds, policy: Policy, scribe: type[SignScribe] = SignScribe) -> None:
         """Raises InputError, in one sentence, for settings whose bounds have no form in a proof."""
         first = hidden.first
         if not isinstance(first, RootBounds):
@@ -40,14 +41,14 @@ class Recording:
             if tier.solver.kind not in CONVERSIONS:
                 raise InputError(f"bounds of the tier '{tier.name}' cannot be written down by --proof", path)
         self.path, self._kinds = path, KINDS[first.slope] + (EVERY if first.passing_bytes else 0)
-        self._hidden = hidden
+        self._hidden, self._scribe = hidden, scribe
         self._writer: ProofWriter | None = None
 
     def begin(self, problem: Problem) -> None:
         """The instance is loaded.  Raises InputError if it has rows, or groups, that no proof can hold."""
         if not problem.network.piecewise_linear:
             raise InputError("the network has other functions than ReLUs, which --proof cannot write down", self.path)
-        self._writer = ProofWriter(problem, self._kinds)
+        self._writer = ProofWriter(problem, self._kinds, self._scribe)
 
     @property
     def writer(self) -> ProofWriter:

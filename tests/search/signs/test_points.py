@@ -9,24 +9,30 @@ import pytest
 import torch
 from falsify import instances
 from search.boxes.deciding import replayed
-from search.cases import begun, grow, ignore, nobody, root_of, slopes, unbounded, values_at
+from search.cases import BIG_M, begun, grow, ignore, nobody, root_of, slopes, unbounded, values_at
 from search.mixed import GAP, MixedCase, mixed_case
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.hidden import RootBounds
+from verifier.bounding.hidden import RootBounds, Sharpened
 from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
-from verifier.bounding.solvers.solver import Task, variables_of
+from verifier.bounding.solvers.big_m import BigM
+from verifier.bounding.solvers.solver import Certified, Task, variables_of
+from verifier.branching.babsr import BaBSR
 from verifier.clock import Clock
+from verifier.errors import InputError
 from verifier.functions import PRODUCT, RELU, Function
 from verifier.functions.sigmoids import Sigmoid, Tanh
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
+from verifier.search import rungs
 from verifier.search.domains import Outcome
 from verifier.search.journal import Journal, Listener, Split
+from verifier.search.ladder import Ladder
 from verifier.search.loop import Limits
 from verifier.search.problem import ProblemSearch, Splitting
+from verifier.search.sharpen import Sharpening
 from verifier.search.signs.points import halves, points, shares, wide
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignDomains, SignSpace
@@ -282,3 +288,55 @@ def test_the_whole_search_splits_signs_and_points_in_turns() -> None:
         outcome = whole.run(problem, unbounded(problem), instances.target(problem), Clock.begin(60), ignore)
         assert outcome.witness is None or sat
         assert outcome.reason is not None or (outcome.witness is not None) == sat
+
+
+# ------------------------------------------------------------ other searches
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_domains_move_to_the_same_bounds_unchanged(seed: int) -> None:
+    """Slopes are those of neurons, multipliers those of entries of x_hat: nothing gets out of place."""
+    root = curved_root(seed)
+    first, second = (SignSpace(root, FEW, Until(), nobody) for _ in range(2))
+    waiting = open_domains(first, 3)
+    open_domains(second, 1)
+    moved = second._moved(waiting, first)
+    assert moved is not None
+    assert first.schedule.widths == [sum(root.neurons) + root.kinks + 1]
+    for name in ("variables", "bounds", "shares", "scores", "signs"):
+        assert torch.equal(getattr(moved, name), getattr(waiting, name))
+
+
+def test_a_search_with_sharper_bounds_and_one_of_two_processes_agree_with_the_oracle() -> None:
+    case = next(case for seed in range(630, 660) if (case := mixed_case(seed)) and not case.net.piecewise_linear)
+    problem = case.problem(case.low - GAP)
+    sharpening = Sharpening(Certified(AlphaCrown(Ascent(4, Steps(0.1, 0.05)))), after=0.0)
+    plain = ProblemSearch(FEW, Limits(max_domains=3000), splitting=Splitting.RELUS)
+    for search in (replace(plain, sharpening=sharpening), replace(plain, cores=2)):
+        outcome = search.run(problem, unbounded(problem), instances.target(problem), Clock.begin(60), ignore)
+        assert outcome.witness is None
+
+
+def test_cuts_are_not_found_anew_where_no_group_takes_any() -> None:
+    root = curved_root(1, (Sigmoid(),))
+    short = Ascent(2, Steps(0.1, 0.1))
+    policy = replace(INTERVALS, ladder=Ladder((rungs.cuts(short, short, (0.5, 0.5), short, refresh=1),)), fill=4)
+    assert len(begun(SignSpace(root, policy, Until(), nobody), 4)) > 4
+
+
+@pytest.mark.parametrize(
+    ("search", "word"),
+    [
+        (ProblemSearch(Policy(Ladder((BIG_M,)))), "the tier 'big_m'"),
+        (ProblemSearch(Policy(brancher=BaBSR())), "the branching rule BaBSR"),
+        (ProblemSearch(splitting=Splitting.MIP), "a mixed-integer program"),
+        (ProblemSearch(intermediate=Sharpened(RootBounds(), BigM())), "the bounder of hidden neurons"),
+    ],
+    ids=["tier", "branching", "mip", "hidden"],
+)
+def test_methods_that_know_relus_only_are_refused(search: ProblemSearch, word: str) -> None:
+    search.check(networks.dense(0, (2, 3, 2)))
+    ProblemSearch().check(networks.mixed(0, (2, 3, 2), (Sigmoid(),)))
+    with pytest.raises(InputError) as error:
+        search.check(networks.mixed(0, (2, 3, 2), (Sigmoid(),)))
+    assert str(error.value) == f"{word} knows ReLUs only, but group 1 of the network ('mixed0') applies Sigmoid"

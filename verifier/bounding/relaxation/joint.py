@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from verifier.bounding.core.base import together
 from verifier.bounding.core.state import State
 from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.relaxation.smooth import Lines, Products
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 MOST_SYMBOLS = 64
 """More of them, and the eigenvectors take too long."""
+
+CHUNK = 2**20
+"""Bytes of the forms that are worked on at a time: what a cache holds."""
 
 MARGIN = 64
 """Roundings of scalars around each long sum, generously."""
@@ -85,7 +89,15 @@ class JointProducts(Products):
 
 
 def least_form(lam: Float[Tensor, "D S n"], f: Factors) -> tuple[Float[Tensor, "D S"], Float[Tensor, "D S"]]:
-    """About the least value of eps . B eps, and how much less rounding may have hidden."""
+    """About the least value of eps . B eps, and how much less rounding may have hidden, in parts."""
+    each = lam.shape[1] * f.spread_p.shape[1] ** 2 * lam.element_size()
+    starts = range(0, max(1, len(lam)), together(each, CHUNK))
+    parts = [slice(start, start + starts.step) for start in starts]
+    found = [_least(lam[part], f.select(part)) for part in parts]
+    return torch.cat([least for least, _ in found]), torch.cat([error for _, error in found])
+
+
+def _least(lam: Float[Tensor, "D S n"], f: Factors) -> tuple[Float[Tensor, "D S"], Float[Tensor, "D S"]]:
     form = (lam.unsqueeze(2) * f.spread_p.unsqueeze(1)) @ f.spread_q.unsqueeze(1).transpose(-1, -2)
     form = (form + form.transpose(-1, -2)) / 2
     e, v = torch.linalg.eigh(form.nan_to_num(0.0, 0.0, 0.0))
