@@ -101,7 +101,9 @@ def test_the_least_value_is_nearly_taken(function: Curve) -> None:
         mu = r * middle
         t = low + grid * (high - low)
         value = np.where(np.isfinite(function.value(t)), r * function.value(t) - mu * t, np.inf)
-        size = 1 + np.abs(function.value(high)) + np.abs(function.value(low)) + np.abs(mu) * (np.abs(low) + np.abs(high))
+        size = (
+            1 + np.abs(function.value(high)) + np.abs(function.value(low)) + np.abs(mu) * (np.abs(low) + np.abs(high))
+        )
         gap = value.min(axis=0) - function.least(r, mu, (low, high))
     assert (gap <= 1e-5 * size)[np.isfinite(size)].all()
 

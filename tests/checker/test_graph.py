@@ -18,7 +18,7 @@ from verifier.property.vnnlib import load_property
 BUNDLED = Path(__file__).resolve().parents[2] / "properties"
 FAMILIES = """acasxu cersyve cifar10_resnet collins_rul_cnn cora linearizenn malbeware metaroom mnist_fc nn4sys oval21
     reach_prob_density relusplitter rl_benchmarks safenlp sat_relu sri_resnet_a tllverifybench verivital
-    dist_shift eran_sigmoid lsnc lsnc_relu""".split()
+    dist_shift eran_sigmoid""".split()
 
 
 def unpacked(path: Path) -> bytes:

@@ -84,6 +84,15 @@ def check(
         return Judgement(REJECTED, reason, node, nodes, closed, exact=exact)
 
 
+def refusal(network: str) -> str | None:
+    """Why proofs about a network could not be judged; None if they can."""
+    try:
+        read_network(_read(network)[1])
+    except Unreadable as error:
+        return str(error)
+    return None
+
+
 def _silent(walk: Walk) -> None:
     """Nobody listens."""
 

@@ -12,15 +12,16 @@ A function whose values lie in [c, d] has g(t) >= min(r c, r d) - max(mu l, mu u
 r s t - mu_s s - mu_t t, which is linear in s and in t: it is least at a corner of the box.
 
 Errors.  numpy's exp, tanh, sin, cos, sqrt, products and quotients, and the few operations made with them, are off by
-less than ERROR times the result (16 units in the last place; tests compare with a library of many digits), or by TINIEST
-where they underflow.  These errors, and those of the sums here, are subtracted: what is returned holds for the floats r,
-mu, l and u as they are.  What is not a number, and where f is not defined on all of the bounds, is minus infinity.
+less than ERROR times the result (16 units in the last place; tests compare with a library of many digits), or by
+TINIEST where they underflow.  These errors, and those of the sums here, are subtracted: what is returned holds for the
+floats r, mu, l and u as they are.  What is not a number, and where f is not defined on all of the bounds, is minus
+infinity.
 
 Waves.  Where sin and cos bend is a multiple of pi, which is no float.  For |t| <= FAR it is known up to d = 2^-32, so a
 part may hold a strip of width d in which g bends the wrong way, by |g''| <= |r| d at most.  Add a function q with
 q'' = |g''| there and 0 elsewhere, q = q' = 0 before the strip: q <= |r| d^3 and q' <= |r| d^2, which spoils an end by
-d^3 and a tangent on at most eight units of length by 9 d^2, times |r|: less than 2^-60 |r|, which is subtracted.  Beyond
-FAR, and on more than a period, only the range of values counts.
+d^3 and a tangent on at most eight units of length by 9 d^2, times |r|.  Two strips spoil less than 2^-59 |r|; twice
+that is subtracted.  Beyond FAR, and on more than a period, only the range of values counts.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ ROUNDED = 2.0**-50
 """Of a sum of two products: eight roundings."""
 
 FAR, PERIOD, STRIP = 2.0**20, 6.28, 2.0**-58
-"""Of waves; the last one is 4 times 2^-60."""
+"""Of waves: where they are looked at piece by piece, and what strips may cost."""
 
 Sides = tuple[Any, Any]
 Piece = tuple[Any, Any, bool]
@@ -109,7 +110,8 @@ class Product(Function):
 
     def value(self, t: Array) -> Array:
         left, right = np.split(t, 2, axis=-1)
-        return left * right
+        found: Array = left * right
+        return found
 
     def image(self, low: Any, high: Any) -> Sides:
         n = low.shape[-1] // 2
@@ -211,7 +213,9 @@ class Curve(Function):
         """r f(t) - mu t, or less."""
         value = self.value(t)
         error = np.abs(r) * (ERROR * np.abs(value) + self.strip + TINIEST)
-        return r * value - mu * t - (error + ROUNDED * (np.abs(r * value) + np.abs(mu * t)) + TINIEST)
+        error = error + ROUNDED * (np.abs(r * value) + np.abs(mu * t)) + TINIEST
+        found: Array = r * value - mu * t - error
+        return found
 
     def _loss(self, r: Array, mu: Array, p: Array, ends: tuple[Array, Array]) -> Array:
         """At least what a tangent at p falls from there on."""
@@ -291,7 +295,8 @@ STEEPEST = 2.0**64
 
 def moderate(slope: Array) -> Array:
     """A slope as a number."""
-    return np.clip(np.nan_to_num(slope, nan=0.0), -STEEPEST, STEEPEST)
+    found: Array = np.clip(np.nan_to_num(slope, nan=0.0), -STEEPEST, STEEPEST)
+    return found
 
 
 @dataclass(frozen=True)
@@ -344,7 +349,8 @@ def _logit_of_slope(a: Array) -> Array:
     """f (1 - f) = a is a quadratic equation for f."""
     a = np.clip(a, 2.0**-1022, 0.25)
     f = 2 * a / (1 + np.sqrt(1 - 4 * a))
-    return np.log(f) - np.log1p(-f)
+    found: Array = np.log(f) - np.log1p(-f)
+    return found
 
 
 @dataclass(frozen=True)

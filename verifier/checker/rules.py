@@ -21,6 +21,9 @@ Rule = TypeVar("Rule", bound=Operator)
 
 OPERATORS: dict[str, Operator] = {}
 
+Key = tuple[Function, tuple[int, ...]]
+"""A function, and the very values that it is applied to."""
+
 
 def operator(*names: str) -> Callable[[Rule], Rule]:
     """Decorates what an operator does to the values of its inputs (None where one is left out)."""
@@ -39,14 +42,12 @@ class Graph:
     wide: bool
     outputs: int = 1
     layers: list[Layer] = field(default_factory=list)
-    known: dict[tuple[Function, tuple[int, ...]], tuple[tuple[Expression, ...], Expression]] = field(default_factory=dict)
+    known: dict[Key, tuple[tuple[Expression, ...], Expression]] = field(default_factory=dict)
 
     def relu(self, value: Expression) -> Expression:
         """A new group, unless the value is known to be nonnegative or has gone through a ReLU before."""
         if value.nonnegative:
             return value
-        if not value.terms:
-            raise Unreadable("a ReLU of a constant that is no constant of the file")
         return self.apply(RELU, value)
 
     def apply(self, function: Function, *operands: Expression) -> Expression:

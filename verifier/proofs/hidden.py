@@ -1,4 +1,4 @@
-"""Bounds of hidden neurons that need no numbers in a proof: the nodes by which whoever checks it computes them again."""
+"""Bounds of hidden neurons that need no numbers in a proof: the nodes by which they are computed again."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.closing import closes
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.solvers.crown import Slope
+from verifier.checker.check import refusal
 from verifier.errors import InputError
 from verifier.proofs.attest import CAUTION, AsWritten, BoundsAsWritten
 from verifier.proofs.boxes import CARE, SMOOTH_CARE
@@ -46,12 +47,17 @@ class Recording:
         self._writer: ProofWriter | None = None
         self._smooth = False  # whether the network has other functions than ReLUs
 
-    def begin(self, problem: Problem) -> None:
+    def begin(self, problem: Problem, network: str | None = None) -> None:
         """The instance is loaded.  Raises InputError if it has rows, or groups, that no proof can hold."""
         missing = unknown(problem.network)
         if missing is not None:
             raise InputError(f"the network has the function {missing}, which --proof cannot write down", self.path)
         self._smooth = not problem.network.piecewise_linear
+        why = refusal(network) if self._smooth and network is not None else None
+        if why is not None:
+            raise InputError(
+                f"no proof could be checked, because the checker cannot read the network: {why}", self.path
+            )
         self._writer = ProofWriter(problem, self._kinds, self._scribe)
 
     @property
