@@ -357,17 +357,17 @@ def load_problem(
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    network = faithful_network(model, boxes)
-    found = merge(network)
-    problem = replace(canonicalise(found.network, prop), merged=found.layers)
+    given = faithful_network(model, boxes)
+    simpler = restate(given, prop)
+    found = merge(given if simpler is None else simpler.network)
+    whole = found.network if simpler is None else given  # which has all outputs of the file
+    problem = canonicalise(whole, prop)
     if len(prop.boxes):
-        check_against(model, found.network, boxes, request.seed)
-    simpler = restate(network, prop)
+        check_against(model, whole, boxes, request.seed)
     if simpler is not None:
-        found = merge(simpler.network)
         stated = None if simpler.equivalent else Stated(problem.network, prop)
-        problem = replace(canonicalise(found.network, simpler.property), merged=found.layers, stated=stated)
-    return problem, model
+        problem = replace(canonicalise(found.network, simpler.property), stated=stated)
+    return replace(problem, merged=found.layers), model
 
 
 def moved(problem: Problem, device: torch.device) -> Problem:
