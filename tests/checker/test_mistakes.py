@@ -175,7 +175,10 @@ MISTAKES: dict[str, tuple[str, Mistake]] = {
             "value.taken(pairs[differ, 0]).minus(value.taken(pairs[differ, 1]))",
         ),
     ),
-    "inputs that are never negative": (NET, Mistake("expression.py", "(), source > 0)", "(), source >= 0)")),
+    "inputs that are never negative": (
+        NET,
+        Mistake("expression.py", "...], nonnegative: bool = False) ->", "...], nonnegative: bool = True) ->"),
+    ),
     # properties
     "at least is at most": (
         TEXT,

@@ -240,6 +240,8 @@ def _improved(event: Improved) -> Iterator[Sharper]:
 def _narrowed(event: Narrowed) -> Iterator[Note]:
     """Neurons that were bounded anew in domains, from both sides: by intervals, and by CROWN's slopes."""
     groups = [sets(looked.cpu().numpy(), keep=True) for looked in event.looked]
+    if not groups:
+        return  # nothing follows the group that was split
     for number, members in zip(event.number.tolist(), zip(*groups, strict=True), strict=True):
         out = Pieces()
         for k, some in enumerate(members, event.first):
