@@ -30,6 +30,8 @@ from verifier.network.models.module import ModuleModel
 from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
 from verifier.proofs.recording import Recording
+from verifier.proofs.signs import SignScribe
+from verifier.proofs.trim import TrimmingScribe
 from verifier.property.heads import Restated, without_head
 from verifier.property.problem import ClauseRows, Problem, Stated, canonicalise
 from verifier.property.property import Property
@@ -58,12 +60,14 @@ class Request:
     seed: int = 0
     trace: str | None = None  # the file that gets the search tree
     proof: str | None = None  # the file that gets the proof of an `unsat`
+    trim: bool = False  # splits that it does not lean on are left out
 
     def recording(self) -> Recording | None:
         """Who writes the proof, if one is wanted.  Raises InputError if the options allow none."""
         if self.proof is None:
             return None
-        return Recording(self.proof, self.config.bounding.hidden(), self.config.search.policy())
+        scribe = TrimmingScribe if self.trim else SignScribe
+        return Recording(self.proof, self.config.bounding.hidden(), self.config.search.policy(), scribe)
 
     def status(self, phases: tuple[str, ...] = PHASES) -> Status:
         """Nothing is known yet; the time limit counts from now."""
@@ -85,7 +89,7 @@ def decide(request: Request, status: Status) -> Result:
         except UnsupportedOperator as error:
             return attack_unread(request, status, error)
         if recording is not None:
-            recording.begin(problem)
+            recording.begin(problem, request.given.names[0])
         if problem.property.clauses:
             result = Pipeline.of(request, status, problem, model, device, recording).decide()
         else:
@@ -353,17 +357,17 @@ def load_problem(
     for warning in prop.warnings:
         log.warning("%s", warning)
     boxes = prop.boxes.lower, prop.boxes.upper
-    network = faithful_network(model, boxes)
-    found = merge(network)
-    problem = replace(canonicalise(found.network, prop), merged=found.layers)
+    given = faithful_network(model, boxes)
+    simpler = restate(given, prop)
+    found = merge(given if simpler is None else simpler.network)
+    whole = found.network if simpler is None else given  # which has all outputs of the file
+    problem = canonicalise(whole, prop)
     if len(prop.boxes):
-        check_against(model, found.network, boxes, request.seed)
-    simpler = restate(network, prop)
+        check_against(model, whole, boxes, request.seed)
     if simpler is not None:
-        found = merge(simpler.network)
         stated = None if simpler.equivalent else Stated(problem.network, prop)
-        problem = replace(canonicalise(found.network, simpler.property), merged=found.layers, stated=stated)
-    return problem, model
+        problem = replace(canonicalise(found.network, simpler.property), stated=stated)
+    return replace(problem, merged=found.layers), model
 
 
 def moved(problem: Problem, device: torch.device) -> Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 from batch.fakes import FAKE, instance
 
-from verifier.batch.cluster import RETRIES, RayEngine
+from verifier.batch.cluster import RETRIES, RayEngine, _solve, _supervisor
 from verifier.batch.engine import LocalEngine, Observer
+from verifier.batch.instances import read_instances
 from verifier.batch.jobs import Terms
 from verifier.batch.process import Launch
+from verifier.checker.check import check
 from verifier.errors import InputError
 from verifier.machine import Machine
 
@@ -59,6 +62,31 @@ def processes(text: str) -> list[int]:
         except OSError:  # it has just ended
             continue
     return found
+
+
+def test_a_task_that_has_travelled_writes_its_proof(tmp_path: Path) -> None:
+    """What Ray does with a task, without Ray: it is pickled, and the process there gives it to its own worker."""
+    terms = Terms(machine=Machine("cpu", 1), proofs=str(tmp_path))
+    (one,) = [i for i in read_instances([str(PROPERTIES)]) if i.vnnlib.endswith("toy_positive.vnnlib")]
+    job, launch = pickle.loads(pickle.dumps((terms.job(one), Launch())))
+    try:
+        data = json.loads(_solve(job, launch).result)
+    finally:
+        _supervisor(launch).close()
+        _supervisor.cache_clear()
+    assert data["proof"]["file"] == terms.proof(one)
+    assert check(one.network, one.prop, data["proof"]["file"]).verdict == "accepted"
+
+
+@needs_ray
+@pytest.mark.slow
+def test_the_proofs_of_a_batch_on_a_cluster_are_accepted(tmp_path: Path) -> None:
+    argv = command(tmp_path / "ray", "--engine", "ray", "-q", "--proofs", str(tmp_path / "proofs"))
+    subprocess.run(argv, check=True, timeout=300)
+    unsat = sum(verdict == "unsat" for verdict in verdicts(tmp_path / "ray").values())
+    assert len(list((tmp_path / "proofs").iterdir())) == unsat > 0
+    checked = [sys.executable, "-m", "verifier", "check", "--batch", str(tmp_path / "ray")]
+    assert subprocess.run(checked, timeout=300, check=False).returncode == 0
 
 
 @needs_ray

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from verifier.proofs.witness import CONVERSIONS
+
 
 @pytest.fixture(scope="module")
 def finished(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -143,8 +145,10 @@ def test_what_cannot_be_followed_is_refused(verify: Callable[..., Any], words: l
 
 
 def test_proofs_that_no_search_can_write_are_refused_at_once(
-    finished: Path, tmp_path: Path, verify: Callable[..., Any]
+    finished: Path, tmp_path: Path, verify: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """All tiers have a form in proofs; so one is taken away."""
+    monkeypatch.delitem(CONVERSIONS, "saddle")
     words = ["batch", finished / "family", "--out", tmp_path / "out", "--proofs", tmp_path / "proofs"]
     found = verify(*words, "--config", "paper/saddle_point_1000")
     assert (found.code, list(tmp_path.iterdir())) == (2, [])

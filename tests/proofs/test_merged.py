@@ -135,3 +135,11 @@ def test_weights_that_differ_by_one_unit_are_not_merged(tmp_path: Path) -> None:
     found = check(str(given.net), str(given.prop), str(given.proof))
     assert (found.verdict, found.node) == (REJECTED, 0)
     assert "what is merged in layer 1: neuron 3 does not mirror neuron 0" in str(found.reason)
+
+
+def test_the_checker_may_find_a_domain_empty_that_a_bound_has_closed(tmp_path: Path) -> None:
+    """Maps that cancel give the checker sharper bounds: of a neuron that the search has split one side is empty."""
+    given = instance(tmp_path, "readers", 66, holds=True)
+    assert given.decided("signs", proof=True).verdict is Verdict.UNSAT
+    assert given.verdict() == ACCEPTED
+    assert given.verdict(exact=True) == ACCEPTED

@@ -29,6 +29,7 @@ from verifier.pipeline import Request, decide
 from verifier.proofs import attest
 from verifier.proofs.attest import Attested
 from verifier.proofs.recording import Recording
+from verifier.proofs.signs import SignScribe
 from verifier.proofs.witness import PRECISIONS, Precision, Witness, rounded
 from verifier.proofs.writer import ProofWriter
 from verifier.result.verdict import Verdict
@@ -85,21 +86,21 @@ def toy(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture(autouse=True)
 def listening(monkeypatch: pytest.MonkeyPatch) -> None:
-    note, signs = ProofWriter.note, ProofWriter._signs
+    note, signs = ProofWriter.note, SignScribe.closed
 
     def heard_event(writer: ProofWriter, event: Event) -> Any:
         if isinstance(event, Closed) and len(event.number) and HEARING:
             HEARING[-1].closed[event.by] = HEARING[-1].closed.get(event.by, 0) + len(event.number)
         return note(writer, event)
 
-    def closed_signs(writer: ProofWriter, numbers: list[int], batch: Batch, proof: Attested) -> Any:
+    def closed_signs(scribe: SignScribe, numbers: list[int], batch: Batch, proof: Attested) -> Any:
         if HEARING:
             HEARING[-1].bounds += proof.lower(batch.task(torch.float64))[:, 0].tolist()
-        return signs(writer, numbers, batch, proof)
+        return signs(scribe, numbers, batch, proof)
 
     HEARING.clear()
     monkeypatch.setattr(ProofWriter, "note", heard_event)
-    monkeypatch.setattr(ProofWriter, "_signs", closed_signs)
+    monkeypatch.setattr(SignScribe, "closed", closed_signs)
 
 
 HEARING: list[Run] = []

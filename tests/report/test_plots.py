@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from report.lines import folder, line
 
 from verifier.report.markup import Markup
-from verifier.report.plots import Curve, Scale, cactus, scatter, seconds_range, shares
+from verifier.report.plots import TimesCurve, Scale, cactus, scatter, seconds_range, shares
 from verifier.report.summary import pairs, read_runs
 
 SECONDS = st.floats(1e-6, 1e5)
@@ -52,7 +52,7 @@ def test_ticks_of_a_linear_axis_are_round(high: float, ticks: list[float]) -> No
 
 
 def test_the_cactus_plot_climbs_through_the_sorted_times() -> None:
-    root = svg(cactus([Curve("mine", "c0", [1.0, 0.01, 0.1])], 10.0))
+    root = svg(cactus([TimesCurve("mine", "c0", [1.0, 0.01, 0.1])], 10.0))
     (path,) = [e for e in of_class(root, "curve") if e.tag == "path"]
     numbers = [float(n) for n in re.findall(r"[\d.]+", path.attrib["d"])]
     start, xs, ys = numbers[:2], numbers[2::2], numbers[3::2]
@@ -66,7 +66,7 @@ def test_the_cactus_plot_climbs_through_the_sorted_times() -> None:
 
 
 def test_a_cactus_plot_of_nothing_is_a_plot() -> None:
-    root = svg(cactus([Curve("none", "c0", [])], None))
+    root = svg(cactus([TimesCurve("none", "c0", [])], None))
     assert [e for e in of_class(root, "curve") if e.tag == "path"] == []
 
 

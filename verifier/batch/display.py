@@ -28,7 +28,7 @@ def display(total: int, done: int, jobs: int, quiet: bool) -> Iterator[Observer]
     if quiet:
         yield Observer()
     elif not sys.stderr.isatty():
-        yield Lines(total, done)
+        yield Printed(total, done)
     else:
         live = Live(total, done, min(jobs, WORKERS, max(shutil.get_terminal_size().lines - 3, 1)))
         try:
@@ -37,7 +37,7 @@ def display(total: int, done: int, jobs: int, quiet: bool) -> Iterator[Observer]
             live.close()
 
 
-class Lines(Observer):
+class Printed(Observer):
     """A line for each result."""
 
     def __init__(self, total: int, done: int) -> None:

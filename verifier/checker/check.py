@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -61,6 +62,8 @@ def check(
         (net_raw, net_data), (prop_raw, prop_data) = _read(network), _read(prop)
         net, _ = read_network(net_data)
         clauses = read_property(_text(prop_data))
+        if exact and not net.piecewise_linear:
+            raise Unreadable("rational arithmetic has ReLUs only, and the network has other functions")
         with opened(proof) as (header, claims, stream):
             for name, raw, digest in (("network", net_raw, header.network), ("property", prop_raw, header.property)):
                 if hashlib.sha256(raw).hexdigest() != digest:
@@ -71,7 +74,7 @@ def check(
             if claims is not None:
                 walk.setting = Setting(merged(net, claims), clauses, exact)
             walk.run(tell or _silent)
-        margin = walk.margin if walk.closed else None
+        margin = walk.margin if walk.margin < math.inf else None
         return Judgement(ACCEPTED, None, None, walk.nodes, walk.closed, margin, exact)
     except Unreadable as error:
         return Judgement(UNREADABLE, str(error), exact=exact)
@@ -79,6 +82,15 @@ def check(
         reason = str(error) if isinstance(error, Rejected) else f"unexpected {type(error).__name__}: {error}"
         node, nodes, closed = (walk.nodes, walk.nodes, walk.closed) if walk else (None, 0, 0)
         return Judgement(REJECTED, reason, node, nodes, closed, exact=exact)
+
+
+def refusal(network: str) -> str | None:
+    """Why proofs about a network could not be judged; None if they can."""
+    try:
+        read_network(_read(network)[1])
+    except Unreadable as error:
+        return str(error)
+    return None
 
 
 def _silent(walk: Walk) -> None:

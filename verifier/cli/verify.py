@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -14,9 +15,10 @@ from verifier.cli.options import common, instance, instance_paths, outputs
 @outputs
 @click.option("--trace", metavar="FILE", help="Write the search tree as JSON lines.")
 @click.option("--proof", metavar="FILE", help="Write the proof of an `unsat`, for `verify check`.")
+@click.option("--trim", is_flag=True, help="Leave out splits that the proof does not lean on; takes longer.")
 @common
 def verify(
-    files: tuple[str, ...], networks: tuple[str, ...], trace: str | None, proof: str | None, **options: Any
+    files: tuple[str, ...], networks: tuple[str, ...], trace: str | None, proof: str | None, trim: bool, **options: Any
 ) -> int:
     """Decide whether the network NET has the property PROP.
 
@@ -26,7 +28,7 @@ def verify(
     from verifier.cli.session import Session
 
     with Session(*paths, options, proof) as session:
-        request = session.begin(trace, proof)
+        request = replace(session.begin(trace, proof), trim=trim)
         from verifier.pipeline import decide
 
         session.answer = decide(request, session.status)

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.relaxation.interval import interval_image
-from verifier.network.entries import entries_of
+from verifier.network.entries import entries_of, least_unit
 from verifier.network.network import Affine, Network
+from verifier.operators import Chain, Conv, Dense, Diagonal, LinearMap, Select, Sparse, Sum
 from verifier.property.property import Doubles, ExactRow, Property
 from verifier.shapes import Float64, Tensor
 
@@ -78,8 +79,56 @@ def enclosed_outputs(
     """Bounds of the outputs over a box, with all rounding errors; meant for boxes that are hardly more than a point."""
     region = Region(torch.from_numpy(low).unsqueeze(0), torch.from_numpy(high).unsqueeze(0))
     for layer in network.layers:
-        region = region.extended(layer, *interval_image(layer, region))
+        exact = None if network.piecewise_linear else exact_value(layer, region)
+        ends = interval_image(layer, region) if exact is None else (exact, exact)
+        region = region.extended(layer, *ends)
     return region.l_hat[-1][0], region.u_hat[-1][0]
+
+
+def exact_value(layer: Affine, region: Region) -> Float64[Tensor, "1 n"] | None:
+    """The value of a layer whose sources are known exactly, if floats compute it without any rounding.
+
+    Binarised networks sum up whole numbers, and where such a sum is 0 a step jumps: no error must be added there.
+    """
+    if bool(layer.bias_error.any()):
+        return None
+    parts = [layer.bias.unsqueeze(0)]
+    for source, term in layer.terms:
+        low, high = region.source(source)
+        part = _exact_product(term, low) if torch.equal(low, high) else None
+        if part is None:
+            return None
+        parts.append(part)
+    return _exact_sum(parts)
+
+
+def _exact_product(linear: LinearMap, x: Float64[Tensor, "1 n_in"]) -> Float64[Tensor, "1 n_out"] | None:
+    """linear x, if no sum of products on the way has more digits than a float64."""
+    if isinstance(linear, Select):
+        return linear.forward(x)
+    if isinstance(linear, Chain):
+        value: Tensor | None = x
+        for factor in linear.maps:
+            value = None if value is None else _exact_product(factor, value)
+        return value
+    if isinstance(linear, Sum):
+        parts = [_exact_product(part, x) for part in linear.maps]
+        known = [part for part in parts if part is not None]
+        return _exact_sum(known) if len(known) == len(parts) else None
+    if not isinstance(linear, Dense | Sparse | Diagonal | Conv) or linear.roundings or linear.weights is None:
+        return None
+    least = least_unit(linear.weights) * least_unit(x)
+    within = bool(linear.magnitude(x.abs()).max() <= 2.0**52 * least) and least >= np.finfo(np.float64).tiny
+    return linear.forward(x) if within else None
+
+
+def _exact_sum(parts: Sequence[Float64[Tensor, "1 n"]]) -> Float64[Tensor, "1 n"] | None:
+    """The sum of vectors, if it has no more digits than a float64."""
+    least = min(least_unit(part) for part in parts)
+    size = sum((part.abs() for part in parts), torch.zeros(()))
+    if not bool((size <= 2.0**52 * least).all()):
+        return None
+    return sum(parts[1:], parts[0])
 
 
 def _ends(low: Doubles, high: Doubles) -> list[tuple[Fraction, Fraction]]:

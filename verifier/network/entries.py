@@ -136,11 +136,12 @@ def rounds_nothing(linear: LinearMap, x: Float64[Tensor, " n_in"]) -> bool:
         return linear.depth == 0
     if not isinstance(linear, Dense | Sparse | Diagonal) or linear.roundings or linear.parameters > MOST_ENTRIES:
         return False
-    least = _least_unit(linear.weights) * _least_unit(x)
+    least = least_unit(linear.weights) * least_unit(x)
     return bool(linear.magnitude(x.abs()).max() <= 2.0**52 * least) and least >= FLOAT.tiny
 
 
-def _least_unit(values: Tensor) -> float:
+def least_unit(values: Tensor) -> float:
+    """The largest power of two that all numbers are multiples of; 1 if all are 0."""
     some = values[values != 0]
     return float(unit(some).min()) if len(some) else 1.0
 

@@ -100,7 +100,7 @@ def merged(net: Network) -> Network:
 
 def merging(net: Network) -> Merging:
     """The same, with what was done.  Networks with products stay as they are."""
-    if any(group.function.arity > 1 for group in net.groups):
+    if not net.relus or any(group.function.arity > 1 for group in net.groups):
         return Merging(net)
     meanings, drafts = [Meaning.unchanged(0, net.n_in)], []
     for k, layer in enumerate(net.layers, start=1):
@@ -119,7 +119,7 @@ def merging(net: Network) -> Merging:
 def _rows(layer: Affine, meanings: Sequence[Meaning]) -> Rows | None:
     """A layer in terms of the merged network's vectors."""
     unchanged = all(meanings[source].same for source, _ in layer.terms)
-    if bool(layer.bias_error.any()) or (unchanged and _all_different(layer)):
+    if bool(layer.bias_error.any()) or (unchanged and (not layer.function.is_relu or _all_different(layer))):
         return None
     parts: dict[int, list[Entries]] = {CONSTANT: [Entries.column(layer.bias)]}
     for source, term in layer.terms:

@@ -32,8 +32,14 @@ class Attested(Proof):
     sweep: Sweep
     precision: Precision
     rows: Int[Tensor, " D"] | None = None
+    origin: Proof | None = None  # the state that the witness comes from
 
     kind = "attested"
+
+    def found(self) -> Proof:
+        """The state that the witnesses come from, of the regions that are meant."""
+        assert self.origin is not None
+        return self.origin if self.rows is None else self.origin.select(self.rows)
 
     def select(self, rows: Tensor | slice) -> Attested:
         every = torch.arange(self.sweep.region.count, device=self.sweep.region.lower.device)
@@ -49,6 +55,13 @@ def cautious(witness: Witness, task: Task) -> Float[Tensor, "D S"]:
     return plane.lower if plane.error is None else plane.lower - CAUTION * plane.error
 
 
+def attested(found: Proof, batch: Batch, precision: Precision) -> tuple[Float[Tensor, " D"], Attested]:
+    """The bounds that a state gives once its numbers are rounded, and what is then to be written."""
+    task = batch.task(torch.float64)
+    witness = rounded(witness_of(found, task), task.sweep, precision)
+    return cautious(witness, task)[:, 0], Attested(witness, task.sweep, precision, origin=found)
+
+
 @dataclass(frozen=True)
 class AsWritten(Prover):
     """Rounds the variables of the search as shortly as each domain allows.
@@ -59,13 +72,11 @@ class AsWritten(Prover):
     def proved(self, found: Proof, batch: Batch) -> Iterable[Proved]:
         rows = torch.arange(len(batch), device=batch.clause.device)
         for precision in PRECISIONS:
-            task = batch.task(torch.float64)
-            witness = rounded(witness_of(found, task), task.sweep, precision)
-            lower = cautious(witness, task)[:, 0]
+            lower, proof = attested(found, batch, precision)
             done = closes(lower)
             if precision is PRECISIONS[-1]:
                 done = torch.ones_like(done)
-            yield Proved(rows[done], lower[done], Attested(witness, task.sweep, precision).select(done))
+            yield Proved(rows[done], lower[done], proof.select(done))
             if bool(done.all()):
                 return
             rows, batch, found = rows[~done], batch.select(~done), found.select(~done)

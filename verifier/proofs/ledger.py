@@ -12,9 +12,9 @@ import marshal
 import struct
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, NamedTuple
 
 from verifier.errors import VerifierError
 from verifier.proofs.stream import Node, Piece, Pieces, chosen
@@ -53,6 +53,15 @@ class Said:
 
 
 @dataclass(frozen=True)
+class Covered:
+    """Nodes that close all children of a domain which differ from it at these places, and maybe at further ones."""
+
+    number: int
+    places: tuple[Place, ...]
+    pieces: Written
+
+
+@dataclass(frozen=True)
 class Dropped:
     """Domains that others cover."""
 
@@ -72,7 +81,7 @@ class Sharper:
     root: bool = False
 
 
-Note = Born | Said | Dropped | Sharper
+Note = Born | Said | Covered | Dropped | Sharper
 
 
 @dataclass(slots=True)
@@ -86,6 +95,13 @@ class Domain:
     closed: bool = False
     dropped: bool = False
     finished_by: list[tuple[int, int]] = field(default_factory=list)  # clause and whole domain
+    covers: dict[tuple[Place, ...], int] | None = None  # where nodes are that close several children at once
+
+    def cover(self, places: tuple[Place, ...]) -> int | None:
+        """Where the nodes are that close a child, together with others."""
+        if self.covers is None:
+            return None
+        return next((found for k in range(1, len(places)) if (found := self.covers.get(places[:k])) is not None), None)
 
 
 class Ledger:
@@ -108,8 +124,13 @@ class Ledger:
                     self._born(note)
                 case Said(number=number, pieces=pieces, last=last):
                     domain = self._domains[number]
-                    domain.nodes.append(self._put(pieces))
-                    domain.closed = domain.closed or last
+                    if not domain.closed:  # two children may close their parent
+                        domain.nodes.append(self._put(pieces))
+                        domain.closed = last
+                case Covered(number=number, places=places, pieces=pieces):
+                    covers = self._domains[number].covers or {}
+                    covers.setdefault(places, self._put(pieces))
+                    self._domains[number].covers = covers
                 case Dropped(numbers=numbers):
                     for number in numbers:
                         self._domains[number].dropped = True
@@ -147,9 +168,13 @@ class Ledger:
         for number in sorted(self._domains, reverse=True):  # whatever comes of a domain has a larger number
             domain = self._domains[number]
             parts = [*domain.children, *(part for _, part in domain.finished_by)]
-            if not domain.dropped and (domain.closed or (parts and all(part in found for part in parts))):
+            done = parts and all(part in found or self._cover(domain, part) is not None for part in parts)
+            if not domain.dropped and (domain.closed or done):
                 found.add(number)
         return found
+
+    def _cover(self, parent: Domain, child: int) -> int | None:
+        return parent.cover(self._domains[child].places)
 
     def subtrees(self, clauses: Sequence[int], box: Sequence[int]) -> list[tuple[list[int], int]]:
         """Complete whole domains for all these clauses of one box, each with the clauses that it stands for.
@@ -217,13 +242,17 @@ class Ledger:
     def _below(self, number: int, finish: Sequence[Piece], clauses: int, moved: int) -> Iterator[Written]:
         """requires: the domain is complete; `clauses` is how many the property has"""
         old = self._before(number, moved) if moved else set()
-        waiting: list[int | Written] = [number]
+        waiting: list[Item] = [number]
         if number in old:
             waiting.append(RECALL)
         while waiting:
             now = waiting.pop()
             if isinstance(now, list):
                 yield now
+                continue
+            if isinstance(now, Nodes):
+                yield self._get(now.place)
+                self.leaves += 1
                 continue
             domain = self._domains[now]
             for place in domain.nodes:
@@ -233,11 +262,15 @@ class Ledger:
             elif domain.finished_by:
                 waiting += reversed([list(finish), *parted([([c], n) for c, n in domain.finished_by], clauses)])
             else:
-                below = [(self._domains[child].places, child) for child in domain.children]
-                for item in reversed(list(_cut(below) if domain.boxes else _split(below))):
+                for item in reversed(list(self._parts(domain))):
                     waiting.append(item)
-                    if isinstance(item, int) and item in old and now not in old:
+                    if now not in old and (item in old if isinstance(item, int) else _is_before(item, moved)):
                         waiting.append(RECALL)
+
+    def _parts(self, domain: Domain) -> Iterator[Item]:
+        """What a domain was split into, as splits and cuts one after the other."""
+        below = [(self._domains[child].places, child) for child in domain.children]
+        return _cut(below) if domain.boxes else _split(below, domain.covers or {})
 
     def _before(self, number: int, moved: int) -> set[int]:
         """The domains below a complete one whose last word was said before a place in the file."""
@@ -247,10 +280,25 @@ class Ledger:
         found: set[int] = set()
         for known in reversed(order):
             domain = self._domains[known]
-            parts = all(child in found for child in domain.children)
+            covers = [(child, self._cover(domain, child)) for child in domain.children]
+            parts = all(child in found if place is None else place < moved for child, place in covers)
             if domain.nodes[-1] < moved if domain.closed else parts:
                 found.add(known)
         return found
+
+
+class Nodes(NamedTuple):
+    """Nodes that close something, by their place in the file."""
+
+    place: int
+
+
+Item = int | Written | Nodes
+"""A domain, nodes, or nodes that are still in the file."""
+
+
+def _is_before(item: Written | Nodes, moved: int) -> bool:
+    return isinstance(item, Nodes) and item.place < moved
 
 
 RECALL: Written = Pieces().numbers(Node.RECALL).done()
@@ -269,21 +317,28 @@ Below = list[tuple[tuple[Place, ...], int]]
 """Domains, and where they differ from a common parent."""
 
 
-def _split(below: Below) -> Iterator[int | Written]:
-    """Children that differ by signs of the same neurons, as one split after the other."""
+def _split(
+    below: Below, covers: Mapping[tuple[Place, ...], int], above: tuple[Place, ...] = ()
+) -> Iterator[int | Written | Nodes]:
+    """Children that differ by signs of the same neurons, as one split after the other; `above` are those before."""
+    if above in covers:
+        yield Nodes(covers[above])
+        return
     (places, number), *others = below
     if not others:
         if places:
             raise Incomplete("a domain lacks its sibling")
         yield number
         return
-    group, neuron, _ = places[0]
-    yield Pieces().numbers(Node.SPLIT, int(group), int(neuron)).done()
+    group, neuron, _, *point = places[0]
+    out = Pieces().numbers(Node.DIVIDE if point else Node.SPLIT, int(group), int(neuron))
+    yield (out.doubles(float(point[0])) if point else out).done()
     for sign in (1, -1):
-        side = [(rest, child) for ((g, i, s), *rest), child in below if (g, i, s) == (group, neuron, sign)]
+        mine = (group, neuron, sign, *point)
+        side = [(rest, child) for (first, *rest), child in below if tuple(first) == mine]
         if not side:
             raise Incomplete("a domain lacks its sibling")
-        yield from _split([(tuple(rest), child) for rest, child in side])
+        yield from _split([(tuple(rest), child) for rest, child in side], covers, (*above, mine))
 
 
 def _cut(below: Below) -> Iterator[int | Written]:

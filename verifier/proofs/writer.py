@@ -24,16 +24,16 @@ from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.base import Bound, Objective
 from verifier.bounding.core.closing import closes, crossed
 from verifier.bounding.hidden import Ends
-from verifier.network.network import Network
 from verifier.output import unseen
 from verifier.proofs.attest import Attested
 from verifier.proofs.boxes import BoxScribe
-from verifier.proofs.encode import Encoder, Wording, has_sum
+from verifier.proofs.encode import Encoder, Wording
+from verifier.proofs.hidden import intervals, root_bounds
 from verifier.proofs.lambdas import Lambdas
 from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Sharper, Written, parted
 from verifier.proofs.merges import merges
-from verifier.proofs.stream import Node, Piece, Pieces, SetTable, chosen, sets, varint
-from verifier.proofs.witness import Precision
+from verifier.proofs.signs import SignScribe, closing
+from verifier.proofs.stream import Node, Pieces, SetTable, chosen, sets
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import BoxBounds
 from verifier.search.boxes.boxes import BoxDomains
@@ -56,16 +56,8 @@ from verifier.search.signs.implied import forcing_rows
 from verifier.search.signs.root import Batch
 
 VERSION = 1
-ADAPTIVE = 1
-"""The kind of bounds that are CROWN's."""
-
-CLOSE = varint(Node.CLOSE)
-
 GATHERED = 2**16
 """Bytes that are compressed at a time."""
-
-PLAIN = 8
-"""The flag of a group whose multipliers are all zero: intervals."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +76,12 @@ class ProofFile:
 class ProofWriter(Listener):
     """Hears one run.  `kinds` says how the bounds of hidden neurons are computed (docs/proofs.md, `default`)."""
 
-    def __init__(self, problem: Problem, kinds: int) -> None:
+    def __init__(self, problem: Problem, kinds: int, scribe: type[SignScribe] = SignScribe) -> None:
         self._problem, self._kinds = problem, kinds
         self._ledger = Ledger()
         self._settled: dict[int, Written] = {}
         self._boxes, self._lambdas = BoxScribe(problem), Lambdas(problem)
+        self._signs = scribe(self._lambdas)
         self._sharp: frozenset[int] = frozenset()  # boxes that a search by signs begins with as the root has them
         self._finishing = -1  # the box that a search by signs is at work on, in this process
 
@@ -97,6 +90,7 @@ class ProofWriter(Listener):
     def note(self, event: Event) -> list[Note] | None:
         match event:
             case Split(domains=Batch()):
+                self._signs.born(event)
                 return list(_born(event, False, self._finishing))
             case Split():
                 return list(_born(event, True, -1))
@@ -142,35 +136,18 @@ class ProofWriter(Listener):
         for clause in torch.nonzero(closes(found.lower)).flatten().tolist():
             row, linear = found.best[clause]
             (own,) = self._lambdas.words([clause], np.eye(len(self._problem.rows[clause].c))[row : row + 1])
-            self._settled[clause] = _close(clause, own, _by_default(self._problem, linear))
+            self._settled[clause] = closing(clause, own, _by_default(self._problem, linear))
 
     def _closed(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
         match evidence:
             case Batch() as batch, Attested() as proof:
-                yield from self._signs(numbers, batch, proof)
+                yield from self._signs.closed(numbers, batch, proof)
             case BoxDomains() as boxes, BoxBounds() as found:
                 yield from self._boxes.closed(numbers, boxes, found)
 
     def _clipped(self, numbers: list[int], evidence: Any) -> Iterator[Note]:
         boxes, found = evidence
         yield from self._boxes.clipped(numbers, boxes, found)
-
-    def _signs(self, numbers: list[int], batch: Batch, proof: Attested) -> Iterator[Note]:
-        clauses = batch.root.numbers[batch.clause].tolist()
-        for some, wording in self._worded(clauses, proof.precision):
-            part = proof.select(torch.tensor(some)) if len(some) < len(numbers) else proof
-            encoder = Encoder(part.witness, part.sweep, wording, part.rows)
-            weights = part.witness.weights
-            rows = np.ones((len(some), 1)) if weights is None else encoder.flat(weights)
-            lambdas = self._lambdas.words([clauses[d] for d in some], rows)
-            for d, own, witness in zip(some, lambdas, encoder.encoded(), strict=True):
-                yield Said(numbers[d], _close(clauses[d], own, witness), last=True)
-
-    def _worded(self, clauses: Sequence[int], precision: Precision) -> Iterator[tuple[list[int], Wording]]:
-        """Places of clauses whose objectives a proof scales alike, and how their witnesses are to be written."""
-        units = [self._lambdas.unit(clause) for clause in clauses]
-        for unit in sorted(set(units)):
-            yield [d for d, own in enumerate(units) if own == unit], Wording(precision, unit)
 
     def _known(self, event: Implied | Improved | Narrowed) -> Iterator[Note]:
         """Bounds of neurons: those that clauses imply, those of whole boxes that were sharpened, those of children."""
@@ -216,7 +193,7 @@ class ProofWriter(Listener):
 
     def _tree(self, box: int, clauses: Sequence[int]) -> Iterator[Written]:
         """The proof of all clauses of one box."""
-        default = _bounds(self._problem.network, self._kinds)
+        default = root_bounds(self._problem.network, self._kinds)
         left = [clause for clause in clauses if clause not in self._settled]
         count, subtrees = len(self._problem.rows), self._ledger.subtrees(left, clauses) if left else []
         by_signs = bool(left) and not self._ledger.is_cut(subtrees[0][1])
@@ -237,10 +214,6 @@ class ProofWriter(Listener):
                 yield from self._ledger.by_signs(box, item, count)
             else:
                 yield from self._ledger.by_boxes(item, default, count)
-
-
-def _close(clause: int, lambdas: bytes, witness: Sequence[Piece]) -> Written:
-    return [CLOSE + varint(clause) + lambdas, *witness]
 
 
 def _born(event: Split, boxes: bool, finishes: int) -> Iterator[Born]:
@@ -267,42 +240,19 @@ def _improved(event: Improved) -> Iterator[Sharper]:
 def _narrowed(event: Narrowed) -> Iterator[Note]:
     """Neurons that were bounded anew in domains, from both sides: by intervals, and by CROWN's slopes."""
     groups = [sets(looked.cpu().numpy(), keep=True) for looked in event.looked]
+    if not groups:
+        return  # nothing follows the group that was split
     for number, members in zip(event.number.tolist(), zip(*groups, strict=True), strict=True):
         out = Pieces()
         for k, some in enumerate(members, event.first):
             for plain in (k - 1, 0):
-                out.numbers(Node.IMPROVE, k).add([some, some]).add(_intervals(plain))
+                out.numbers(Node.IMPROVE, k).add([some, some]).add(intervals(plain))
         yield Said(number, out.done(), last=False)
-
-
-def _bounds(net: Network, kinds: int) -> Written:
-    """Bounds of all hidden neurons as a search begins with them.
-
-    The checker adds up the absolute values of maps that are added.  Where these cancel, as differences in a MaxPool do,
-    one step back through the sum itself gives its intervals; what builds upon them follows group by group.
-    """
-    cancels = [any(has_sum(term) for _, term in group.terms) for group in net.groups]
-    if not kinds & ADAPTIVE or not any(cancels):
-        return Pieces().numbers(Node.DEFAULT, 1, kinds).done()
-    out = Pieces().numbers(Node.DEFAULT, 1, 0)
-    for k, group in enumerate(net.groups, 1):
-        every = np.ones(group.size, dtype=bool)
-        for plain in (k - 1, 0):
-            out.numbers(Node.IMPROVE, k).members(every).members(every).add(_intervals(plain))
-    return out.done()
-
-
-def _intervals(groups: int) -> Written:
-    """A witness that takes the boxes of what a layer reads, after so many groups."""
-    out = Pieces().numbers(1, groups)
-    for k in range(groups, 0, -1):
-        out.numbers(k, PLAIN)
-    return out.done()
 
 
 def _by_default(problem: Problem, linear: bool) -> Written:
     """A witness without numbers: CROWN's slopes, or the intervals of the last layer."""
-    return _intervals(0 if linear else len(problem.network.groups))
+    return intervals(0 if linear else len(problem.network.groups))
 
 
 def _sha256(path: Path) -> str:

@@ -12,7 +12,7 @@ from verifier.batch.summary import OTHER, Tally, tally
 from verifier.report.instances import Anchors, instance_table
 from verifier.report.markup import NOTHING, Child, Markup, breakable, count, joined, percent, seconds, tag, verdict
 from verifier.report.pictures import Album
-from verifier.report.plots import Curve, cactus, scatter, shares
+from verifier.report.plots import TimesCurve, cactus, scatter, shares
 from verifier.report.summary import (
     Run,
     changed,
@@ -225,10 +225,10 @@ def plots(runs: Sequence[Run], anchors: Anchors) -> Markup:
     limit = _limit(runs)
     if len(runs) == 1:
         groups = [("all", (Verdict.UNSAT, Verdict.SAT)), ("unsat", (Verdict.UNSAT,)), ("sat", (Verdict.SAT,))]
-        curves = [Curve(name, name, _times(runs[0], *which)) for name, which in groups]
+        curves = [TimesCurve(name, name, _times(runs[0], *which)) for name, which in groups]
     else:
         solved = (Verdict.UNSAT, Verdict.SAT)
-        curves = [Curve(run.name, f"c{i % COLOURS}", _times(run, *solved)) for i, run in enumerate(runs)]
+        curves = [TimesCurve(run.name, f"c{i % COLOURS}", _times(run, *solved)) for i, run in enumerate(runs)]
     caption = "Instances solved when each may take so many seconds. Further right and lower is better."
     figures = [tag("figure", cactus(curves, limit), tag("figcaption", caption))]
     if len(runs) == 2:

@@ -17,7 +17,7 @@ FLOOR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class TimesCurve:
     """The seconds of the instances that something solved; `kind` is its class in the style sheet."""
 
     name: str
@@ -25,7 +25,7 @@ class Curve:
     times: Sequence[float]
 
 
-def cactus(curves: Sequence[Curve], limit: float | None) -> Markup:
+def cactus(curves: Sequence[TimesCurve], limit: float | None) -> Markup:
     """How many instances are solved within how many seconds each.
 
     `limit`: the time limit, if all instances have the same.
@@ -40,7 +40,7 @@ def cactus(curves: Sequence[Curve], limit: float | None) -> Markup:
     return frame(x, y, labels, mark, *lines, _legend(found), title="Instances solved within a time per instance")
 
 
-def _steps(x: Scale, y: Scale, curve: Curve) -> Markup:
+def _steps(x: Scale, y: Scale, curve: TimesCurve) -> Markup:
     if not curve.times:
         return joined()
     points = [(x(k + 1), y(t)) for k, t in enumerate(curve.times)]
@@ -58,7 +58,7 @@ def _corners(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return [(a, b) for (a, _), b in zip(points, heights, strict=True)]
 
 
-def _legend(curves: Sequence[Curve]) -> Markup:
+def _legend(curves: Sequence[TimesCurve]) -> Markup:
     """At the lower right, where a cactus plot is empty."""
     entries = []
     right, bottom = WIDTH - RIGHT, HEIGHT - 60

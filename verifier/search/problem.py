@@ -191,6 +191,8 @@ class _Task:
         """By the signs of ReLUs; a long search gets sharper bounds of hidden neurons and goes on with them."""
         options = self.options
         policy, sharpening = options.policy, options.sharpening
+        if sharpening is not None and not self.problem.network.piecewise_linear:
+            sharpening = sharpening.at_once()
         regions = [self._region(box) for box, _ in boxes]
         journal = Journal(above=options.journal)
         if sharpening is None:

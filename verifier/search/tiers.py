@@ -225,7 +225,7 @@ class Climber:
         )
 
     def _averaging(self) -> Averaging | None:
-        room = self.pool.count > 0 and self.rows * self.pool.bytes_each < POOL_BYTES
+        room = bool(self.pool.places) and self.rows * self.pool.bytes_each < POOL_BYTES
         return Averaging(max(1, self.iterations // 2)) if self.tier.refresh and room else None
 
     def _refreshed(self, batch: Batch, task: Task, state: Variables, average: Average) -> Int[Tensor, " D"]:

@@ -40,7 +40,7 @@ SAME = frozenset("contiguous clone detach requires_grad_ float double cpu alias 
 LIKE = frozenset("to type_as expand_as view_as reshape_as".split())
 
 _LEAVES = "it takes values that depend on the input out of torch"
-_COMPARES = "a comparison with a value that depends on the input is not piecewise linear"
+_COMPARES = "comparisons with a value that depends on the input are not known"
 REASONS: Mapping[str, str] = {
     "bool": "it branches on a value that depends on the input",
     **dict.fromkeys("item tolist numpy array".split(), _LEAVES),

@@ -1,4 +1,4 @@
-"""Affine expressions in the input and the ReLU outputs: the values that the lowering computes with.
+"""Affine expressions in the input and the outputs of groups: the values that the lowering computes with.
 
 An expression is a tensor whose entries are `sum_j W_j x[j] + bias`, held as flat maps and vectors in
 float64.  `error` bounds entrywise how far `bias` is from the exact sum that the weights define: every

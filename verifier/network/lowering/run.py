@@ -1,4 +1,4 @@
-"""Lowering: run a torch module once on symbolic values and collect its ReLU groups.
+"""Lowering: run a torch module once on symbolic values and collect its groups of neurons.
 
 The module is executed as it is, on a tensor subclass that carries an `Expression` instead of numbers.  Every
 torch function that meets such a tensor is looked up by name (`dispatch`).  Whatever does not depend on the
@@ -46,8 +46,8 @@ def lower(
 
     Requires a module in evaluation mode.  `labels` gives node name and operator type for the paths of
     submodules of a pure graph, in which nothing is written through a view.  Without them the module may be any code:
-    its memory is followed, it is run twice, and messages name lines.  Raises UnsupportedOperator for what is not
-    piecewise linear.  The module is not changed, unless it changes itself.
+    its memory is followed, it is run twice, and messages name lines.  Raises UnsupportedOperator for what is not known.
+    The module is not changed, unless it changes itself.
     """
     if reading is None:
         reading = Reading(precision(module), precision(module))

@@ -277,7 +277,7 @@ class Lowering:
                 return expression.bias.reshape(expression.shape)
             if expression.is_constant:
                 self.refuse("it uses a constant that has more digits than float64")
-            self.refuse("it combines two values that both depend on the input in a way that is not piecewise linear")
+            self.refuse("it combines two values that both depend on the input in a way that is not known")
         if isinstance(operand, torch.Tensor):
             found = operand.detach().to(dtype=torch.float64, device="cpu", copy=True)  # the module may write into it
         else:

@@ -44,7 +44,7 @@ class ModuleModel(SourceModel):
     def network(self, far_bounds: bool = False) -> Network:
         """The lowered network (`far_bounds` as in `Reading`).
 
-        Raises InputError, with the line of the module's code where there is one, for what is not piecewise linear, and
+        Raises InputError, with the line of the module's code where there is one, for what is not known, and
         for a module that does not compute the same at every call.
         """
         with self._usual():

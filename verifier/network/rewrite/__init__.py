@@ -6,9 +6,10 @@ constants and shapes folded, paddings explicit and one output per node, together
     normalise    the whole way: functions inlined, dead nodes dropped, folded, rewritten
     graph        the working copy that is rewritten, and the register of rewriters
     constants    folds what does not depend on the input, exactly where float64 allows it
-    arithmetic, moves, windows    one rewriter per operator
+    arithmetic, moves, windows, smooth    one rewriter per operator
 
-A further operator is one function in one of the last three files (or in a new one beside them):
+Operators that are functions of one number need none (`verifier.functions`).  A further operator is one function in one
+of the last four files (or in a new one beside them):
 
     @rewrites("Neg")
     def negated(graph: Graph, node: onnx.NodeProto) -> Rewritten:
