@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import networks
@@ -136,6 +137,7 @@ def objective_of(net: Network, generator: torch.Generator, rows: int) -> Objecti
 @settings(max_examples=15)
 @given(SEEDS, st.sampled_from([0.0, 0.01, 0.3, 1.5]), st.booleans(), st.sampled_from(["crown", "interval"]))
 def test_planes_are_below_networks_of_any_function(seed: int, radius: float, splits: bool, hidden: str) -> None:
+    """Also where all coefficients are tiny: what they decide must not depend on their size."""
     generator = torch.Generator().manual_seed(seed)
     net = networks.mixed(seed, (2, 3, 3, 3, 2), KINDS)
     lower, upper = networks.box(net, seed, radius, 2)
@@ -145,11 +147,15 @@ def test_planes_are_below_networks_of_any_function(seed: int, radius: float, spl
         size = 1e-11 * (1 + value.abs().amax())
         assert bool(((value >= low - size) & (value <= high + size)).all())
     sweep, objective = Sweep.prepare(net, region, len(net.layers)), objective_of(net, generator, 3)
-    plane = sweep.backward(objective, random_choices(sweep, 3, generator, splits)).plane
-    y = net.forward(x) @ objective.coefficients[0].T
-    reached = (plane.slope * x.unsqueeze(2)).sum(dim=-1) + plane.offset
-    size = 1e-11 * (1 + y.abs().amax())
-    assert bool((reached <= y + size).all() & (plane.lower <= y + size).all())
+    choices = random_choices(sweep, 3, generator, splits)
+    for scale in (1.0, 2.0**-60):
+        small = [Choice(c.slope, None if c.split is None else scale * c.split) for c in choices]
+        rows = replace(objective, coefficients=scale * objective.coefficients)
+        plane = sweep.backward(rows, small).plane
+        y = net.forward(x) @ rows.coefficients[0].T
+        reached = (plane.slope * x.unsqueeze(2)).sum(dim=-1) + plane.offset
+        size = 1e-11 * (scale + y.abs().amax())
+        assert bool((reached <= y + size).all() & (plane.lower <= y + size).all())
 
 
 def exactly(net: Network, x: torch.Tensor) -> list[Fraction]:
