@@ -89,7 +89,7 @@ def decide(request: Request, status: Status) -> Result:
         except UnsupportedOperator as error:
             return attack_unread(request, status, error)
         if recording is not None:
-            recording.begin(problem)
+            recording.begin(problem, request.given.names[0])
         if problem.property.clauses:
             result = Pipeline.of(request, status, problem, model, device, recording).decide()
         else:

@@ -17,7 +17,8 @@ from verifier.property.vnnlib import load_property
 
 BUNDLED = Path(__file__).resolve().parents[2] / "properties"
 FAMILIES = """acasxu cersyve cifar10_resnet collins_rul_cnn cora linearizenn malbeware metaroom mnist_fc nn4sys oval21
-    reach_prob_density relusplitter rl_benchmarks safenlp sat_relu sri_resnet_a tllverifybench verivital""".split()
+    reach_prob_density relusplitter rl_benchmarks safenlp sat_relu sri_resnet_a tllverifybench verivital
+    dist_shift eran_sigmoid""".split()
 
 
 def unpacked(path: Path) -> bytes:
@@ -29,7 +30,7 @@ def preactivations(net: Checked, x: np.ndarray) -> list[np.ndarray]:
     values, found = {0: x[None]}, []
     for k, layer in enumerate(net.layers, start=1):
         found.append(layer.moved(layer.forward(values)))
-        values[k] = np.maximum(found[-1], 0)
+        values[k] = layer.function.value(found[-1])
     return found
 
 
@@ -37,6 +38,8 @@ def require_same(path: Path) -> None:
     mine, _ = read_network(unpacked(path))
     theirs = load_onnx(path).network()
     assert [layer.size for layer in mine.layers] == [layer.size for layer in theirs.layers]
+    kinds = [layer.function.name for layer in mine.layers[:-1]]
+    assert kinds == ["Relu" if group.function.is_relu else group.function.name for group in theirs.groups]
     assert [layer.sources for layer in mine.layers] == [[s for s, _ in layer.terms] for layer in theirs.layers]
     rng = np.random.default_rng(0)
     for _ in range(2):

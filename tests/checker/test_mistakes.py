@@ -116,7 +116,7 @@ MISTAKES: dict[str, tuple[str, Mistake]] = {
     "intervals that are too narrow": (TIGHT, Mistake(SCOPE, "spread = radius + 2.0", "spread = 0.9 * radius + 2.0")),
     "signs the other way": (
         TIGHT,
-        Mistake(SCOPE, "np.where(some, 0.0, -np.inf), np.full", "np.where(some, -np.inf, 0.0), np.full"),
+        Mistake(SCOPE, "np.where(some, at, -np.inf), np.full", "np.where(some, -np.inf, at), np.full"),
     ),
     "nothing for rounding": (ROUNDED, Mistake(SCOPE, "bound / (1.0 - bound) * price + TINY", "0.0 * price")),
     "scopes of other rows": (
@@ -175,7 +175,10 @@ MISTAKES: dict[str, tuple[str, Mistake]] = {
             "value.taken(pairs[differ, 0]).minus(value.taken(pairs[differ, 1]))",
         ),
     ),
-    "inputs that are never negative": (NET, Mistake("expression.py", "(), source > 0)", "(), source >= 0)")),
+    "inputs that are never negative": (
+        NET,
+        Mistake("expression.py", "...], nonnegative: bool = False) ->", "...], nonnegative: bool = True) ->"),
+    ),
     # properties
     "at least is at most": (
         TEXT,

@@ -24,7 +24,7 @@ def outputs(net: Network, points: Array) -> Array:
     for k, layer in enumerate(net.layers, start=1):
         values[k] = layer.moved(layer.forward(values))
         if k <= net.groups:
-            values[k] = np.maximum(values[k], 0)
+            values[k] = layer.function.value(values[k])
     return np.broadcast_to(values[len(net.layers)], (len(points), net.layers[-1].size))
 
 

@@ -243,6 +243,15 @@ def test_what_is_too_large_is_unbounded() -> None:
     assert float(ALL["exp"].function.line(a, tensor(-1.0), tensor(800.0), 1.0).offset) == pytest.approx(1.0)
 
 
+def test_what_is_no_number_on_one_piece_is_none_on_all() -> None:
+    """t sigmoid(t) is no number at minus infinity, whatever the pieces on its right say."""
+    for name in ("silu", "gelu", "mish", "hard swish"):
+        for side in SIDES:
+            for a in (0.0, 0.5):
+                line = ALL[name].function.line(tensor(a), tensor(-math.inf), tensor(5.0), side)
+                assert not bool(torch.isfinite(line.offset).any())
+
+
 def test_waves_far_away_are_between_their_extremes() -> None:
     for name in ("sin", "cos"):
         for low, high in ((-math.inf, math.inf), (1e300, 2e300), (1e9, 1e9 + 1), (0.0, 7.0)):

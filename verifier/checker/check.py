@@ -62,6 +62,8 @@ def check(
         (net_raw, net_data), (prop_raw, prop_data) = _read(network), _read(prop)
         net, _ = read_network(net_data)
         clauses = read_property(_text(prop_data))
+        if exact and not net.piecewise_linear:
+            raise Unreadable("rational arithmetic has ReLUs only, and the network has other functions")
         with opened(proof) as (header, claims, stream):
             for name, raw, digest in (("network", net_raw, header.network), ("property", prop_raw, header.property)):
                 if hashlib.sha256(raw).hexdigest() != digest:
@@ -80,6 +82,15 @@ def check(
         reason = str(error) if isinstance(error, Rejected) else f"unexpected {type(error).__name__}: {error}"
         node, nodes, closed = (walk.nodes, walk.nodes, walk.closed) if walk else (None, 0, 0)
         return Judgement(REJECTED, reason, node, nodes, closed, exact=exact)
+
+
+def refusal(network: str) -> str | None:
+    """Why proofs about a network could not be judged; None if they can."""
+    try:
+        read_network(_read(network)[1])
+    except Unreadable as error:
+        return str(error)
+    return None
 
 
 def _silent(walk: Walk) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .functions import RELU, Function
 from .maps import Chain, Map, Scale, Select
 from .network import Layer
 from .rationals import Array, Ints
@@ -86,8 +87,9 @@ class Expression:
     def minus(self, other: Expression) -> Expression:
         return self.plus(other.times(-1.0))
 
-    def layer(self) -> Layer:
-        return Layer(self.size, self.terms, self.biases)
+    def layer(self, function: Function = RELU) -> Layer:
+        """What a group, or the output, is applied to."""
+        return Layer(self.size, self.terms, self.biases, function)
 
 
 def constant(values: Array) -> Expression:
@@ -99,8 +101,9 @@ def constant(values: Array) -> Expression:
     return Expression(np.shape(values), (), ((Chain((), flat.size), flat),), bool((flat >= 0).all()))
 
 
-def variable(source: int, shape: tuple[int, ...]) -> Expression:
-    return Expression(shape, ((source, Chain((), math.prod(shape))),), (), source > 0)
+def variable(source: int, shape: tuple[int, ...], nonnegative: bool = False) -> Expression:
+    """The input (0), or what a group gives."""
+    return Expression(shape, ((source, Chain((), math.prod(shape))),), (), nonnegative)
 
 
 def joined(parts: Sequence[Expression], axis: int) -> Expression:

@@ -23,6 +23,8 @@ def blocked(net: Network, clause: Clause, row: int) -> dict[int, Array]:
     r: dict[int, Any] = {0: b}
     for j, part in output.transpose(a):
         r[j] = r[j] + part if j in r else part
+    if any(not net.layers[j - 1].function.bends_at_zero for j in r if j):
+        raise Rejected(f"row {row} reads other functions than ReLUs, which force no signs")
     constant = (a * output.exact_bias).sum(axis=1) - c
     at_input = r.pop(0)
     if (at_input != 0).any() or any((part < 0).any() for part in r.values()) or not (constant >= 0).all():

@@ -10,7 +10,11 @@ per neuron of each group below it, and ANY kappa_kc <= 0 of cuts c,
                       and  -sum_c kappa_c off_c + min {-mu t : l <= t <= min(u, 0)}                          it blocks
 
 with matrices P of any entries, off <= P x and gap >= b + (W - P) x for all x of the scope.  A case whose interval is
-empty is left out.
+empty is left out.  That is a ReLU; a neuron with another function f, which has no cuts, has
+
+    h_ki = min {r f(t) - mu t : l <= t <= u},      of a product  min {r s t - mu_s s - mu_t t} over the bounds of both,
+
+or anything below that (`functions`).
 
 Proof.  At a point of the scope t_k = sum_j W_kj x_j + b_k, so mu_k.(W_k x + b_k - t_k) = 0 can be added for every
 group, and kappa.(P x) - kappa.(P x) for every cut.  Collect what stands in front of each x_j: it is r_j.  What is left
@@ -19,7 +23,8 @@ of neuron i of group k is  r x - mu t - sum_c kappa_c (P_c x)_i, where -kappa_c 
     it blocks:  x = 0,  t is in [l, min(u, 0)],   (P x)_i >= off;
     it passes:  x = t,  t is in [max(l, 0), u],   (P x)_i = t - b - ((W - P) x)_i >= t - gap.
 
-Put in the lower bounds of (P x)_i; the rest depends on t alone and is at least h_ki.
+Put in the lower bounds of (P x)_i; the rest depends on t alone and is at least h_ki.  With another function x = f(t),
+and r x - mu t is all that is left.
 
 Rounding.  mu, kappa and the bounds are floats, taken as they are; only sums of products round.  docs/proofs.md shows,
 line by line, that what they lose is at most gamma_N S with the S that is computed below.
@@ -129,11 +134,11 @@ def evaluated(net: Network, scope: Scope, target: Target, choose: Choose) -> tup
     for k in range(target.layer, 0, -1):
         layer = net.layers[k - 1]
         if k < target.layer:
-            coefficient = r.pop(k) if k in r else np.zeros((len(mu), layer.size))
+            coefficient = r.pop(k) if k in r else np.zeros((len(mu), layer.outputs))
             mu, cuts = choose(k, coefficient)
             if any((kappa > 0).any() for kappa, _ in cuts):  # what is no number makes S infinite
                 raise Rejected("a kappa is not at most zero")
-            offset = offset + _neurons(scope, k, coefficient, mu, cuts).sum(axis=1)
+            offset = offset + _least(scope, k, coefficient, mu, cuts).sum(axis=1)
             steps.append(Step(k, coefficient, mu, cuts))
         offset = offset + (mu * layer.bias_of(mu)).sum(axis=1)
         for source, part in [*layer.transpose(mu), *(part for kappa, cut in cuts for part in cut.transpose(kappa))]:
@@ -141,7 +146,17 @@ def evaluated(net: Network, scope: Scope, target: Target, choose: Choose) -> tup
     return offset, r[0], steps
 
 
-def _neurons(scope: Scope, k: int, r: Any, mu: Any, cuts: Sequence[tuple[Any, Cut]]) -> Any:
+def _least(scope: Scope, k: int, r: Any, mu: Any, cuts: Sequence[tuple[Any, Cut]]) -> Any:
+    """h [m, n] of a group."""
+    function = scope.functions[k - 1]
+    if function.bends_at_zero:
+        return _relus(scope, k, r, mu, cuts)
+    if cuts:
+        raise Rejected(f"group {k} has cuts, but no ReLUs")
+    return function.least(r, mu, (scope.lower[k - 1], scope.upper[k - 1]))
+
+
+def _relus(scope: Scope, k: int, r: Any, mu: Any, cuts: Sequence[tuple[Any, Cut]]) -> Any:
     """h [m, n]; where the bounds of a neuron exclude each other it means nothing, and S is infinite."""
     low, high = scope.lower[k - 1], scope.upper[k - 1]
     rest, passed, blocked = r - mu, 0, 0  # type: Any, Any, Any
@@ -161,7 +176,10 @@ def _price(scope: Scope, target: Target, slope: Array, steps: Sequence[Step]) ->
     price = price + _dot(target.q_size, scope.sizes[target.layer - 1])
     for step in steps:
         size, cut = np.abs(step.mu), -sum((kappa for kappa, _ in step.cuts), np.zeros((1, 1)))
-        price = price + _dot(np.abs(step.r) + cut + size, scope.widest(step.k))
+        if scope.functions[step.k - 1].bends_at_zero:
+            price = price + _dot(np.abs(step.r) + cut + size, scope.widest(step.k))
+        else:
+            price = price + _dot(np.abs(step.r), scope.largest(step.k)) + _dot(size, scope.widest(step.k))
         price = price + _dot(size + 2 * cut, scope.sizes[step.k - 1])
     return 4 * price
 

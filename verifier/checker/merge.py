@@ -17,7 +17,7 @@ the output.  A neuron may be left out if no row that is left, nor what a product
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -73,14 +73,20 @@ def merged(net: Network, stream: Stream) -> Network:
     vectors, layers = [Vector(None, net.n_in, np.arange(net.n_in), 0)], []  # type: list[Vector], list[Layer]
     for k, layer in enumerate(net.layers, start=1):
         claim = _claim(stream, layer.size, k <= net.groups)
+        if not layer.function.bends_at_zero and claim.others:
+            raise Rejected(f"what is merged in layer {k}: its neurons are no ReLUs")
+        if layer.function.arity > 1 and len(claim.kept) < layer.size:
+            raise Rejected(f"what is left of layer {k}: a factor is left out")
         rows = _rows(layer, vectors) if claim.multiplied or claim.others else None
         try:
             meaning = _meaning(k, rows, claim.others) if rows and claim.others else None
             if len(claim.kept):
-                layers.append(_left(layer, rows if claim.multiplied else None, claim.kept, vectors))
+                left = _left(layer, rows if claim.multiplied else None, claim.kept, vectors)
+                layers.append(replace(left, function=layer.function))
         except Rejected as error:
             raise Rejected(f"what is merged in layer {k}: {error}") from error
-        vectors.append(Vector(meaning, layer.size, claim.kept, len(layers)))
+        kept = claim.kept if layer.function.arity == 1 else np.arange(layer.outputs)
+        vectors.append(Vector(meaning, layer.outputs, kept, len(layers)))
     if not stream.at_end():
         raise Rejected("more is said to be merged than there are layers")
     return Network(net.n_in, tuple(layers))

@@ -1,4 +1,4 @@
-"""A network as affine layers and groups of ReLUs: t_k = sum_j W_kj x_j + b_k, x_k = max(t_k, 0), x_0 the input.
+"""A network as affine layers and groups of neurons: t_k = sum_j W_kj x_j + b_k, x_k = f_k(t_k), x_0 the input.
 
 Weights are those of the file, as chains of maps; nothing is multiplied out.  Where several maps lie between two groups,
 |W| stands for the product of their absolute values, which is at least the absolute value of their product.
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .functions import RELU, Function
 from .maps import Chain, Dense
 from .rationals import Array, Rationals
 from .stream import Unreadable
@@ -24,11 +25,20 @@ _SMALL = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The sum of chains of maps, each applied to a source; `biases` are chains applied to constant vectors."""
+    """The sum of chains of maps, each applied to a source; `biases` are chains applied to constant vectors.
+
+    `size` is that of the sum t, `function` what the group makes of it; that of the output is not looked at.
+    """
 
     size: int
     terms: tuple[tuple[int, Chain], ...]
     biases: tuple[tuple[Chain, Array], ...]
+    function: Function = RELU
+
+    @property
+    def outputs(self) -> int:
+        """How many entries the group gives."""
+        return self.size // self.function.arity
 
     @property
     def sources(self) -> list[int]:
@@ -115,12 +125,17 @@ class Network:
         return len(self.layers) - 1
 
     def size(self, k: int) -> int:
-        """Of the input (0), of group k, or of the output."""
+        """Of the input (0), of what group k is applied to, or of the output."""
         return self.layers[k - 1].size if k else self.n_in
+
+    @cached_property
+    def piecewise_linear(self) -> bool:
+        """Whether all neurons are ReLUs."""
+        return all(layer.function.bends_at_zero for layer in self.layers[:-1])
 
     def inputs(self, k: int) -> list[int]:
         """How many entries each source of layer k has."""
-        return [self.size(source) for source in self.layers[k - 1].sources]
+        return [self.layers[j - 1].outputs if j else self.n_in for j in self.layers[k - 1].sources]
 
     def __post_init__(self) -> None:
         if self.depth >= 1 << 20:
@@ -162,5 +177,5 @@ def pruned(n_in: int, layers: Sequence[Layer]) -> Network:
     for k, layer in enumerate(layers, start=1):
         if k in read or k == len(layers):
             terms = tuple((numbers[source], chain) for source, chain in kept[k - 1])
-            found.append(Layer(layer.size, terms, layer.biases))
+            found.append(Layer(layer.size, terms, layer.biases, layer.function))
     return Network(n_in, tuple(found))

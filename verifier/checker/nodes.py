@@ -87,6 +87,29 @@ class Split(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Divide(Node):
+    """What a neuron is applied to is at least a number, or at most that."""
+
+    group: int
+    neuron: int
+    value: float
+
+    @classmethod
+    def read(cls, stream: Stream, setting: Setting, opened: Open) -> Divide:
+        found = cls(*_neuron(stream, setting.net), stream.double())
+        if not abs(found.value) < np.inf:
+            raise Rejected("a neuron is divided at no number")
+        return found
+
+    def below(self, opened: Open) -> list[Open]:
+        return [opened, opened]
+
+    def scopes(self, setting: Setting, scope: Scope) -> list[Scope]:
+        some = np.arange(setting.net.size(self.group)) == self.neuron
+        return [scope.passing(self.group, some, self.value), scope.blocking(self.group, some, self.value)]
+
+
+@dataclass(frozen=True, eq=False)
 class Cut(Node):
     """An input is at most a number, or at least that."""
 
@@ -193,7 +216,7 @@ class Default(Node):
         return Default, self.first, self.kinds
 
     def judged(self, setting: Setting, nodes: Sequence[Any], scopes: Sequence[Scope]) -> list[Judged]:
-        net, found = setting.net, []
+        net, found = setting.net, []  # type: Network, list[Judged]
         unknowns = net.n_in + sum(net.size(k) for k in range(1, net.groups + 1))
         some = max(1, _NUMBERS // (unknowns * net.room))
         for start in range(0, len(scopes), some):
@@ -220,10 +243,11 @@ class Default(Node):
     def _swept(self, setting: Setting, scope: Scope, k: int, slope: str, forward: Forward) -> Scope:
         """With the bounds that one sweep back gives each neuron, or going forward once, which gives the same."""
         low, high = scope.lower[k - 1], scope.upper[k - 1]
-        chosen = (low < 0) & (high > 0) if self.kinds < _ALL_NEURONS else np.ones_like(low, np.bool_)
+        bent = (low < 0) & (high > 0) if setting.net.layers[k - 1].function.bends_at_zero else low < high
+        chosen = bent if self.kinds < _ALL_NEURONS else np.ones_like(low, np.bool_)
         rows = [(d, neurons, neurons) for d, neurons in enumerate(map(np.flatnonzero, chosen))]
         claims = (claim for d, *both in rows for claim in _claims(setting, k, d, both, Witness({}, slope)))
-        if slope != "chord":
+        if slope != "chord" or not setting.net.piecewise_linear:
             return _bounded(scope, k, rows, least(setting, scope, claims))
         below, above = forward.bounds(scope, k)
         found = np.concatenate([side[d, some] for d, some, _ in rows for side in (below, -above)])
@@ -456,6 +480,7 @@ NODES: dict[int, Any] = {
     9: Keep,
     10: Recall,
     11: Imply,
+    12: Divide,
 }
 
 

@@ -15,6 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from .expression import Expression, constant, joined
+from .functions import BY_NAME, EXPONENTS, Function, Power
 from .maps import Dense
 from .rationals import Array, Rationals
 from .rules import Graph, Value, along, expression, fixed, integers, moved, operator, place_of, places_of, shaped
@@ -240,6 +241,8 @@ def _neg(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
 @operator("Mul")
 def _mul(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
     first, second = inputs if isinstance(inputs[0], Expression) else inputs[::-1]
+    if isinstance(first, Expression) and isinstance(second, Expression):
+        return graph.multiply(inputs[0], inputs[1])
     if isinstance(first, Expression):
         return first.scaled(fixed(second), np.ones(()))
     return _exactly(np.multiply, first, second)
@@ -247,7 +250,10 @@ def _mul(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
 
 @operator("Div")
 def _div(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
-    first, second = inputs[0], fixed(inputs[1])
+    first, second = inputs
+    if isinstance(second, Expression):
+        inverse = graph.apply(Power(-1.0), second)
+        return graph.multiply(first, inverse) if isinstance(first, Expression) else inverse.scaled(first, np.ones(()))
     if isinstance(first, Expression):
         return first.scaled(np.ones(()), second)
     if first.dtype.kind != "f":
@@ -260,12 +266,26 @@ def _div(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
 @operator("MatMul")
 def _matmul(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
     first, second = inputs
+    if isinstance(first, Expression) and isinstance(second, Expression):
+        return _of_values(graph, first, second)
     if isinstance(first, Expression):
         return _product(first, fixed(second))
     if not isinstance(second, Expression) or len(second.shape) != 2 or first.ndim != 2:
         raise Unreadable("it is no product of a matrix and a value")
     turned = _product(second.moved(np.transpose), first.T)
     return turned.moved(np.transpose)
+
+
+def _of_values(graph: Graph, first: Expression, second: Expression) -> Expression:
+    """A product for every pair of entries that meet, then sums."""
+    if min(len(first.shape), len(second.shape)) < 2 or first.shape[-1] != second.shape[-2]:
+        raise Unreadable("its operands do not fit")
+    rows = first.moved(lambda index: index[..., :, None, :])
+    columns = second.moved(lambda index: np.swapaxes(index, -1, -2)[..., None, :, :])
+    shape = np.broadcast_shapes(rows.shape, columns.shape)
+    found = graph.multiply(rows.expanded(shape), columns.expanded(shape))
+    total = Dense(np.ones((1, shape[-1])), math.prod(shape[:-1]))
+    return found.applied(total, shape[:-1], keeps_sign=True)
 
 
 def _product(value: Expression, matrix: Array) -> Expression:
@@ -317,6 +337,31 @@ def _relu(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
         return graph.relu(inputs[0])
     found: Array = np.maximum(inputs[0], 0)
     return found
+
+
+def _elementwise(name: str, function: Function) -> None:
+    """The rule for a function of one number."""
+
+    @operator(name)
+    def rule(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
+        if not isinstance(inputs[0], Expression):
+            raise Unreadable("it is applied to a constant, which would round")
+        return graph.apply(function, inputs[0])
+
+
+for _name, _kind in (BY_NAME | {"Sqrt": Power(0.5), "Reciprocal": Power(-1.0)}).items():
+    _elementwise(_name, _kind)
+
+
+@operator("Pow")
+def _pow(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
+    """With one exponent for all entries."""
+    exponents = {float(number) for number in fixed(inputs[1]).reshape(-1)}
+    if len(exponents) != 1 or not exponents <= {1.0, *EXPONENTS} or not isinstance(inputs[0], Expression):
+        raise Unreadable("its exponents are not one known number, or its base is a constant")
+    value = inputs[0].expanded(np.broadcast_shapes(inputs[0].shape, np.shape(inputs[1])))
+    (exponent,) = exponents
+    return value if exponent == 1.0 else graph.apply(Power(exponent), value)
 
 
 @operator("LeakyRelu", "PRelu")

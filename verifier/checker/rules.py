@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from .expression import Expression, constant, variable
+from .expression import Expression, constant, joined, variable
+from .functions import PRODUCT, RELU, Function, Power
 from .network import Layer
 from .rationals import Array
 from .stream import Unreadable
@@ -19,6 +20,9 @@ Operator = Callable[["Graph", list[Any], dict[str, Any]], Value | list[Value]]
 Rule = TypeVar("Rule", bound=Operator)
 
 OPERATORS: dict[str, Operator] = {}
+
+Key = tuple[Function, tuple[int, ...]]
+"""A function, and the very values that it is applied to."""
 
 
 def operator(*names: str) -> Callable[[Rule], Rule]:
@@ -38,18 +42,34 @@ class Graph:
     wide: bool
     outputs: int = 1
     layers: list[Layer] = field(default_factory=list)
-    known: dict[int, tuple[Expression, Expression]] = field(default_factory=dict)
+    known: dict[Key, tuple[tuple[Expression, ...], Expression]] = field(default_factory=dict)
 
     def relu(self, value: Expression) -> Expression:
         """A new group, unless the value is known to be nonnegative or has gone through a ReLU before."""
         if value.nonnegative:
             return value
-        if not value.terms:
-            raise Unreadable("a ReLU of a constant that is no constant of the file")
-        if id(value) not in self.known:
-            self.layers.append(value.layer())
-            self.known[id(value)] = value, variable(len(self.layers), value.shape)
-        return self.known[id(value)][1]
+        return self.apply(RELU, value)
+
+    def apply(self, function: Function, *operands: Expression) -> Expression:
+        """A new group, with one neuron per entry; or the one that there is of these very values."""
+        key = function, tuple(id(operand) for operand in operands)
+        if key not in self.known:
+            flat = [operand.reshaped((operand.size,)) for operand in operands]
+            value = flat[0] if len(flat) == 1 else joined(flat, 0)
+            if not value.terms:
+                raise Unreadable("a function of a constant that is no constant of the file")
+            self.layers.append(value.layer(function))
+            found = variable(len(self.layers), operands[0].shape, function.nonnegative)
+            self.known[key] = operands, found  # the operands are kept, so that nothing else has their numbers
+        return self.known[key][1]
+
+    def multiply(self, first: Expression, second: Expression) -> Expression:
+        """Products, entry by entry; those of a value with itself are squares."""
+        if first is second:
+            return self.apply(Power(2.0), first)
+        shape = np.broadcast_shapes(first.shape, second.shape)
+        factors = first.expanded(shape), second.expanded(shape)
+        return replace(self.apply(PRODUCT, *factors), nonnegative=all(factor.nonnegative for factor in factors))
 
 
 def expression(value: Value) -> Expression:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .functions import Function
 from .network import Layer, Network
 from .rationals import Array, Ints, Rationals
 
@@ -38,6 +39,7 @@ class Scope:
     lower: tuple[Array, ...]
     upper: tuple[Array, ...]
     sizes: tuple[Array, ...]
+    functions: tuple[Function, ...]
     before: Scope | None = None
 
     @classmethod
@@ -45,7 +47,8 @@ class Scope:
         """A box of which nothing else is known."""
         lower = tuple(np.full((1, layer.size), -np.inf) for layer in net.layers[:-1])
         sizes = tuple(np.full((1, layer.size), np.inf) for layer in net.layers)
-        return cls(low[None], high[None], lower, tuple(-bound for bound in lower), sizes)
+        functions = tuple(layer.function for layer in net.layers[:-1])
+        return cls(low[None], high[None], lower, tuple(-bound for bound in lower), sizes, functions)
 
     # -- several at once -----------------------------------------------------------------------------------------------
 
@@ -58,14 +61,15 @@ class Scope:
         columns = zip(*((*s.lower, *s.upper, *s.sizes) for s in scopes), strict=True)
         parts = tuple(np.concatenate(column) for column in columns)
         groups = len(scopes[0].lower)
-        return cls(low, high, parts[:groups], parts[groups : 2 * groups], parts[2 * groups :])
+        lower, upper, sizes = parts[:groups], parts[groups : 2 * groups], parts[2 * groups :]
+        return cls(low, high, lower, upper, sizes, scopes[0].functions)
 
     def rows(self, index: Ints) -> Scope:
         """Some of them, each as often as it is named; if there is but one, that one for all."""
         if len(self.low) == 1:
             return self
         lower, upper, sizes = (tuple(part[index] for part in parts) for parts in (self.lower, self.upper, self.sizes))
-        return Scope(self.low[index], self.high[index], lower, upper, sizes)
+        return Scope(self.low[index], self.high[index], lower, upper, sizes, self.functions)
 
     def known_at(self, found: Scope, d: int) -> Scope:
         """With the bounds of neurons that row d of another one has, which are not looser."""
@@ -77,10 +81,10 @@ class Scope:
     # -- what is in it -------------------------------------------------------------------------------------------------
 
     def box(self, j: int) -> tuple[Any, Any]:
-        """Of what source j gives: the input (0), or group j after its ReLUs."""
+        """Of what source j gives: the input (0), or group j."""
         if j == 0:
             return self.low, self.high
-        return np.maximum(self.lower[j - 1], 0), np.maximum(self.upper[j - 1], 0)
+        return self.functions[j - 1].image(self.lower[j - 1], self.upper[j - 1])
 
     def middle(self, j: int) -> tuple[Any, Any]:
         """The same as a middle and a radius."""
@@ -111,15 +115,15 @@ class Scope:
         lows[k - 1], highs[k - 1] = np.maximum(lows[k - 1], lower), np.minimum(highs[k - 1], upper)
         return replace(self, lower=tuple(lows), upper=tuple(highs))
 
-    def passing(self, k: int, some: Array) -> Scope:
-        """With t >= 0 for some neurons of group k, also in what was kept."""
-        before = None if self.before is None else self.before.passing(k, some)
-        return replace(self.bounded(k, np.where(some, 0.0, -np.inf), np.full(len(some), np.inf)), before=before)
+    def passing(self, k: int, some: Array, at: float = 0.0) -> Scope:
+        """With t >= 0, or another number, for some neurons of group k, also in what was kept."""
+        before = None if self.before is None else self.before.passing(k, some, at)
+        return replace(self.bounded(k, np.where(some, at, -np.inf), np.full(len(some), np.inf)), before=before)
 
-    def blocking(self, k: int, some: Array) -> Scope:
-        """With t <= 0 for some neurons of group k, also in what was kept."""
-        before = None if self.before is None else self.before.blocking(k, some)
-        return replace(self.bounded(k, np.full(len(some), -np.inf), np.where(some, 0.0, np.inf)), before=before)
+    def blocking(self, k: int, some: Array, at: float = 0.0) -> Scope:
+        """With t <= 0, or another number, for some neurons of group k, also in what was kept."""
+        before = None if self.before is None else self.before.blocking(k, some, at)
+        return replace(self.bounded(k, np.full(len(some), -np.inf), np.where(some, at, np.inf)), before=before)
 
     def sized(self, net: Network, k: int) -> Scope:
         """With `sizes` of layer k from the bounds as they are now; they may have been larger."""
@@ -141,7 +145,7 @@ class Scope:
         for k in groups:
             if k:
                 lower[k - 1], upper[k - 1] = Rationals.of(lower[k - 1]), Rationals.of(upper[k - 1])
-        return Scope(low, high, tuple(lower), tuple(upper), ())
+        return Scope(low, high, tuple(lower), tuple(upper), (), self.functions)
 
 
 def interval(net: Network, scope: Scope, k: int) -> tuple[Array, Array]:

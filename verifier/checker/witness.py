@@ -189,6 +189,8 @@ class Witnesses:
 
     def _multipliers(self, layer: Layer, scope: Scope, k: int, r: Array) -> Choice:
         sections = [part.sections.get(k, _NOTHING) for part in self.parts]
+        if not layer.function.bends_at_zero:
+            return self._faces(layer, scope, k, r, sections), self._cuts(layer, scope, sections, r)
         low, high = scope.lower[k - 1], scope.upper[k - 1]
         cuts = self._cuts(layer, scope, sections, r)
         rest, balance = r, 0.0  # type: Array, Any
@@ -203,6 +205,19 @@ class Witnesses:
         if any(section.deltas is not None for section in sections):
             mu = mu + self._filled([s.deltas for s in sections], np.zeros((1, layer.size)))
         return mu, cuts
+
+    def _faces(self, layer: Layer, scope: Scope, k: int, r: Array, sections: Sequence[Section]) -> Array:
+        """Of another function: r times the slopes of the faces that its sign asks for."""
+        places = self._filled([s.slopes for s in sections], np.full((1, layer.outputs), 0.5))
+        least, middle, most = layer.function.fan((scope.lower[k - 1], scope.upper[k - 1]), np.where(r >= 0, 1.0, -1.0))
+        places, twice = (np.tile(part, (1, layer.function.arity)) for part in (places, r))
+        slope = middle + (places - 0.5) * 2.0 * np.where(places < 0.5, middle - least, most - middle)
+        mu = np.where(twice == 0, 0.0, twice * slope)
+        if any(section.plain for section in sections):
+            mu = np.where(np.repeat([section.plain for section in sections], self.counts)[:, None], 0.0, mu)
+        if any(section.deltas is not None for section in sections):
+            mu = mu + self._filled([s.deltas for s in sections], np.zeros((1, layer.size)))
+        return mu
 
     def _filled(self, given: Sequence[Scattered | None], background: Array) -> Array:
         """Numbers [m, n] where they are given, over a background [1 or m, n]."""
@@ -274,7 +289,7 @@ def read_witness(stream: Stream, net: Network, layer: int, rows: int) -> Witness
 
 def _section(stream: Stream, net: Network, k: int, rows: int) -> Section:
     flags, n = stream.below(SLOPES + DELTAS + CUTS + PLAIN + 1, "flags"), net.size(k)
-    slopes = _scattered(stream, n, rows) if flags & SLOPES else None
+    slopes = _scattered(stream, net.layers[k - 1].outputs, rows) if flags & SLOPES else None
     deltas = _scattered(stream, n, rows) if flags & DELTAS else None
     count = stream.varint() if flags & CUTS else 0
     shares = [_share(stream, net, k, rows) for _ in range(count)]

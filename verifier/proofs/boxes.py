@@ -9,13 +9,16 @@ requires:   slopes that are multiples of 1 / 255 (`Care`)
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from verifier.bounding.hidden import RootBounds
+from verifier.functions import Function
 from verifier.network.network import Network
+from verifier.proofs.hidden import ADAPTIVE, root_bounds
 from verifier.proofs.lambdas import Lambdas
 from verifier.proofs.ledger import Note, Said
 from verifier.proofs.stream import Node, varint
@@ -28,10 +31,16 @@ STEPS = 255
 """Of slopes: one byte each."""
 
 CARE = Care(STEPS, errors=32.0, slack=1e-5, alone=False, joint=False)
-"""With it, what the search evaluates is what is written down."""
+"""With it, what the search evaluates is what is written down: of networks of ReLUs."""
 
-PARALLEL = 8 + 16
-"""The kind of bounds that equal those of a zonotope: slopes parallel to the upper faces, for stable neurons as well."""
+SMOOTH_CARE = replace(CARE, hidden=RootBounds())
+"""The same of all other networks."""
+
+EVERY_NEURON = 16
+"""Bounds of stable neurons as well."""
+
+PARALLEL = 8 + EVERY_NEURON
+"""The kind of bounds that equal those of a zonotope: slopes parallel to the upper faces."""
 
 CLOSE = varint(Node.CLOSE)
 
@@ -44,25 +53,30 @@ class BoxLayout:
 
     template: NDArray[np.uint8]
     places: tuple[slice, ...]
+    functions: tuple[Function, ...]
 
     @classmethod
     def of(cls, net: Network) -> BoxLayout:
         data, places = bytearray(varint(1) + varint(len(net.groups))), {}
         for k in range(len(net.groups), 0, -1):
             data += varint(k) + varint(SLOPES) + varint(EVERY) + bytes([BYTES])
-            places[k] = slice(len(data), len(data) + net.groups[k - 1].size)
-            data += bytes(net.groups[k - 1].size)
-        return cls(np.frombuffer(bytes(data), dtype=np.uint8), tuple(places[k] for k in sorted(places)))
+            places[k] = slice(len(data), len(data) + net.groups[k - 1].neurons)
+            data += bytes(net.groups[k - 1].neurons)
+        template = np.frombuffer(bytes(data), dtype=np.uint8)
+        functions = tuple(group.function for group in net.groups)
+        return cls(template, tuple(places[k] for k in sorted(places)), functions)
 
     def witnesses(self, evidence: BoxEvidence) -> NDArray[np.uint8]:
         """One row of bytes for every pair of a box and a clause."""
         box = evidence.box
         found = np.tile(self.template, (len(box), 1))
         start = 0
-        for place, low, high in zip(self.places, evidence.l_hat, evidence.u_hat, strict=True):
+        groups = zip(self.places, self.functions, evidence.l_hat, evidence.u_hat, strict=True)
+        for place, function, low, high in groups:
             size = place.stop - place.start
-            ambiguous = ~((low >= 0) | (high <= 0))[box]
-            slopes = evidence.variables[:, 0, start : start + size] * ambiguous
+            slopes = evidence.variables[:, 0, start : start + size]
+            if function.is_relu:
+                slopes = slopes * ~((low >= 0) | (high <= 0))[box]
             found[:, place] = (slopes * STEPS).round().cpu().numpy().astype(np.uint8)
             start += size
         return found
@@ -72,15 +86,16 @@ class BoxScribe:
     """Says what became of boxes."""
 
     def __init__(self, problem: Problem) -> None:
-        self._layout, self._lambdas = BoxLayout.of(problem.network), Lambdas(problem)
-        self._default = varint(Node.DEFAULT) + varint(1) + varint(PARALLEL)
+        net = problem.network
+        self._layout, self._lambdas = BoxLayout.of(net), Lambdas(problem)
+        self._default = root_bounds(net, PARALLEL if net.piecewise_linear else ADAPTIVE + EVERY_NEURON)
 
     def closed(self, numbers: Sequence[int], boxes: BoxDomains, found: BoxBounds) -> Iterator[Note]:
         """Boxes whose clauses are all closed."""
         pairs = _Pairs.of(self._layout, boxes, found.evidence)
         closings = self._closings(pairs, [p for number in numbers for p in pairs.of_box[number]])
         for number in numbers:
-            yield Said(number, [self._default, *(closings[p] for p in pairs.of_box[number])], last=True)
+            yield Said(number, [*self._default, *(closings[p] for p in pairs.of_box[number])], last=True)
 
     def clipped(self, numbers: Sequence[int], boxes: BoxDomains, found: BoxBounds) -> Iterator[Note]:
         """Boxes that stay open, smaller or without some of their clauses."""
@@ -97,7 +112,7 @@ class BoxScribe:
                 head = varint(Node.SHRINK) + varint(len(kept[number]))
                 parts += [head, *(planes[p] for p in kept[number]), moved[number]]
             if parts:
-                yield Said(number, [self._default, *parts], last=False)
+                yield Said(number, [*self._default, *parts], last=False)
 
     def _closings(self, pairs: _Pairs, some: Sequence[int]) -> dict[int, bytes]:
         """By the combination of rows that the search has found, or by a single row that is better."""

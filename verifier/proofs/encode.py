@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.core.sweep import Kinks, Sweep
 from verifier.bounding.cuts.anderson import RowMaskCut, SharedCut
 from verifier.bounding.cuts.balanced import BalancedCut
 from verifier.operators import LinearMap, Sum
@@ -72,7 +72,7 @@ class Encoder:
 
     def encoded(self) -> list[list[Piece]]:
         """All of them."""
-        sections = [self._sections(k) for k in range(len(self.sweep.kinks), 0, -1)]
+        sections = [self._sections(k) for k in range(len(self.sweep.neurons), 0, -1)]
         found = []
         for row in range(self.count):
             said = [section[row] for section in sections if section[row]]
@@ -99,7 +99,7 @@ class Encoder:
     def _sections(self, k: int) -> list[Words]:
         """What every witness says about group k; nothing where that is so."""
         part, members = self.witness.groups[k - 1], _Members.of(self.sweep, k)
-        slopes, deltas = self._slopes(k, part, members), self._deltas(part, members)
+        slopes, deltas = self._slopes(k, part, members), self._deltas(part, _Members.of_entries(self.sweep, k))
         cuts = [self._cuts(k, cut, members) for cut in part.cuts]
         heads = [varint(k) + varint(flags) for flags in range(SLOPES + DELTAS + CUTS + 1)]
         found: list[Words] = []
@@ -112,8 +112,10 @@ class Encoder:
 
     def _slopes(self, k: int, part: GroupPart, members: _Members) -> list[Words]:
         """Of all kinks, also slopes that are zero: whoever reads nothing takes others."""
-        ambiguous: Bools = self.flat(self.sweep.kinks[k - 1].ambiguous)
-        values = self.wording.shares(self.flat(part.slope) * ambiguous)
+        neurons = self.sweep.neurons[k - 1]
+        ambiguous: Bools = self.flat(neurons.ambiguous)
+        slopes = self.flat(part.slope)
+        values = self.wording.shares(slopes * ambiguous if isinstance(neurons, Kinks) else slopes)
         head = [*sets(members.mask[np.newaxis], keep=True), TYPES[values.dtype.str]]
         rows = zip(values, np.count_nonzero(ambiguous, axis=1), strict=True)
         return [[*head, own.tobytes()] if some else () for own, some in rows]
@@ -175,10 +177,22 @@ class _Members:
 
     @classmethod
     def of(cls, sweep: Sweep, k: int) -> _Members:
-        kinks = sweep.kinks[k - 1]
+        kinks = sweep.neurons[k - 1]
+        if not isinstance(kinks, Kinks):
+            return cls.every(kinks.count)
         index, mask = kinks.index.cpu().numpy(), np.zeros(len(kinks.passing), dtype=bool)
         mask[index] = True
         return cls(index, mask)
+
+    @classmethod
+    def of_entries(cls, sweep: Sweep, k: int) -> _Members:
+        """The same among the entries of x_hat, of which a product has two."""
+        kinks = sweep.neurons[k - 1]
+        return cls.of(sweep, k) if isinstance(kinks, Kinks) else cls.every(kinks.entries)
+
+    @classmethod
+    def every(cls, count: int) -> _Members:
+        return cls(np.arange(count), np.ones(count, dtype=bool))
 
     def sets(self, used: Bools) -> list[Piece]:
         """Some of the kinks of each row as a set of neurons."""

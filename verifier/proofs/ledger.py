@@ -330,13 +330,15 @@ def _split(
             raise Incomplete("a domain lacks its sibling")
         yield number
         return
-    group, neuron, _ = places[0]
-    yield Pieces().numbers(Node.SPLIT, int(group), int(neuron)).done()
+    group, neuron, _, *point = places[0]
+    out = Pieces().numbers(Node.DIVIDE if point else Node.SPLIT, int(group), int(neuron))
+    yield (out.doubles(float(point[0])) if point else out).done()
     for sign in (1, -1):
-        side = [(rest, child) for ((g, i, s), *rest), child in below if (g, i, s) == (group, neuron, sign)]
+        mine = (group, neuron, sign, *point)
+        side = [(rest, child) for (first, *rest), child in below if tuple(first) == mine]
         if not side:
             raise Incomplete("a domain lacks its sibling")
-        yield from _split([(tuple(rest), child) for rest, child in side], covers, (*above, (group, neuron, sign)))
+        yield from _split([(tuple(rest), child) for rest, child in side], covers, (*above, mine))
 
 
 def _cut(below: Below) -> Iterator[int | Written]:

@@ -11,9 +11,11 @@ from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.closing import closes
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.solvers.crown import Slope
+from verifier.checker.check import refusal
 from verifier.errors import InputError
 from verifier.proofs.attest import CAUTION, AsWritten, BoundsAsWritten
-from verifier.proofs.boxes import CARE
+from verifier.proofs.boxes import CARE, SMOOTH_CARE
+from verifier.proofs.functions import unknown
 from verifier.proofs.ledger import Incomplete
 from verifier.proofs.signs import SignScribe
 from verifier.proofs.witness import CONVERSIONS
@@ -43,11 +45,19 @@ class Recording:
         self.path, self._kinds = path, KINDS[first.slope] + (EVERY if first.passing_bytes else 0)
         self._hidden, self._scribe = hidden, scribe
         self._writer: ProofWriter | None = None
+        self._smooth = False  # whether the network has other functions than ReLUs
 
-    def begin(self, problem: Problem) -> None:
+    def begin(self, problem: Problem, network: str | None = None) -> None:
         """The instance is loaded.  Raises InputError if it has rows, or groups, that no proof can hold."""
-        if not problem.network.piecewise_linear:
-            raise InputError("the network has other functions than ReLUs, which --proof cannot write down", self.path)
+        missing = unknown(problem.network)
+        if missing is not None:
+            raise InputError(f"the network has the function {missing}, which --proof cannot write down", self.path)
+        self._smooth = not problem.network.piecewise_linear
+        why = refusal(network) if self._smooth and network is not None else None
+        if why is not None:
+            raise InputError(
+                f"no proof could be checked, because the checker cannot read the network: {why}", self.path
+            )
         self._writer = ProofWriter(problem, self._kinds, self._scribe)
 
     @property
@@ -73,7 +83,8 @@ class Recording:
 
     def provable(self, search: ProblemSearch) -> ProblemSearch:
         """The search with those means only whose closings can be written down."""
-        policy = replace(search.policy, prover=AsWritten(), tightening=search.policy.tightening.repeatable())
+        tightening = search.policy.tightening.after_points() if self._smooth else search.policy.tightening
+        policy = replace(search.policy, prover=AsWritten(), tightening=tightening.repeatable())
         sharpening = search.sharpening
         if sharpening is not None:
             sharpening = replace(sharpening, bounder=BoundsAsWritten(sharpening.bounder))
@@ -82,7 +93,7 @@ class Recording:
             policy=policy,
             intermediate=self._hidden.first,
             sharpening=sharpening,
-            inputs=replace(search.inputs, care=CARE),
+            inputs=replace(search.inputs, care=SMOOTH_CARE if self._smooth else CARE),
         )
 
     def written(self, header: dict[str, Any]) -> ProofFile | str:

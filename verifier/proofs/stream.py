@@ -32,6 +32,7 @@ class Node(IntEnum):
     KEEP = 9
     RECALL = 10
     IMPLY = 11
+    DIVIDE = 12
 
 
 Kept = tuple[int, bytes]

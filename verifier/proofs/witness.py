@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from verifier.bounding.core.state import State
-from verifier.bounding.core.sweep import Kinks, Plane, Remainder, Sweep
+from verifier.bounding.core.sweep import Choice, Kinks, Plane, Remainder, Sweep
 from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.solvers.decomposition import Decomposition, PairVariables
 from verifier.bounding.solvers.face_dual import FaceVariables
@@ -53,9 +53,12 @@ class CutPart(State):
 
 @dataclass(frozen=True, eq=False)
 class GroupPart(State):
-    """What a witness says at the kinks of one group; r is the coefficient of x that later groups have left."""
+    """What a witness says at the kinks of one group; r is the coefficient of x that later groups have left.
 
-    slope: Float[Tensor, "D S a"]  # of the lower face, where that is asked for
+    Of other functions than ReLUs it speaks of all neurons.
+    """
+
+    slope: Float[Tensor, "D S a"]  # of the lower face, where that is asked for; of other functions the variable
     delta: Float[Tensor, "D S a"] | None = None  # added to mu
     cuts: tuple[CutPart, ...] = ()
 
@@ -111,7 +114,11 @@ class Witness(Proof):
 
 def _eliminate(sweep: Sweep, k: int, lam: Tensor, part: GroupPart, rest: Remainder) -> Tensor:
     """Minimise every kink of group k by itself; the multipliers that go back through its layer."""
-    kinks = sweep.kinks[k - 1]
+    kinks = sweep.neurons[k - 1]
+    if not isinstance(kinks, Kinks):
+        # Whoever checks it takes the least value for the sum of slopes and deltas, which is not below the sum of both.
+        split = None if part.delta is None else -part.delta
+        return kinks.relax(lam, Choice(part.slope, split), rest, priced=sweep.slacks is not None)[0]
     r = kinks.gather(lam)
     kappas = part.kappas(r)
     mu = part.mu(r, kinks, kappas)
@@ -158,8 +165,10 @@ def of_faces(state: FaceVariables, task: Task) -> Witness:
     point = state.start(task, state.dual_of(task, faces))
     plain = faces.plain_choices(point)
     parts = []
-    for kinks, choice, cuts in zip(task.sweep.kinks, plain, faces.weighted_cuts(point), strict=True):
-        split = None if kinks.sign is None or choice.split is None else -kinks.sign * choice.split
+    for kinks, choice, cuts in zip(task.sweep.neurons, plain, faces.weighted_cuts(point), strict=True):
+        split = None if choice.split is None else -choice.split
+        if split is not None and isinstance(kinks, Kinks):
+            split = None if kinks.sign is None else kinks.sign * split
         parts.append(GroupPart(choice.slope, split, tuple(CutPart(cut, weight) for cut, weight in cuts)))
     return Witness(tuple(parts), None if state.weights is None else point[..., faces.variables :])
 
@@ -216,7 +225,7 @@ def of_pairs(state: PairVariables, task: Task) -> Witness:
 def parallel(task: Task) -> Witness:
     """Wong and Kolter's slopes."""
     shape = (-1, task.objective.count, -1)
-    return Witness(tuple(GroupPart(kinks.parallel().expand(shape)) for kinks in task.sweep.kinks))
+    return Witness(tuple(GroupPart(kinks.parallel().expand(shape)) for kinks in task.sweep.neurons))
 
 
 CONVERSIONS: dict[str, Callable[[Any, Task], Witness]] = {
@@ -281,9 +290,9 @@ PRECISIONS = (
 def rounded(witness: Witness, sweep: Sweep, precision: Precision) -> Witness:
     """The witness as it is read back from a proof."""
     groups = []
-    for part, kinks in zip(witness.groups, sweep.kinks, strict=True):
+    for part, kinks in zip(witness.groups, sweep.neurons, strict=True):
         delta = part.delta
-        if delta is not None and not precision.free:
+        if delta is not None and not precision.free and isinstance(kinks, Kinks):
             delta = torch.where(kinks.ambiguous, 0.0, delta)
         cuts = tuple(precision.cut(cut) for mixed in part.cuts for cut in mixed.pure(precision.masks))
         delta = None if delta is None else precision.number(delta)

@@ -24,11 +24,11 @@ from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.base import Bound, Objective
 from verifier.bounding.core.closing import closes, crossed
 from verifier.bounding.hidden import Ends
-from verifier.network.network import Network
 from verifier.output import unseen
 from verifier.proofs.attest import Attested
 from verifier.proofs.boxes import BoxScribe
-from verifier.proofs.encode import Encoder, Wording, has_sum
+from verifier.proofs.encode import Encoder, Wording
+from verifier.proofs.hidden import intervals, root_bounds
 from verifier.proofs.lambdas import Lambdas
 from verifier.proofs.ledger import Born, Dropped, Ledger, Note, Said, Sharper, Written, parted
 from verifier.proofs.merges import merges
@@ -56,14 +56,8 @@ from verifier.search.signs.implied import forcing_rows
 from verifier.search.signs.root import Batch
 
 VERSION = 1
-ADAPTIVE = 1
-"""The kind of bounds that are CROWN's."""
-
 GATHERED = 2**16
 """Bytes that are compressed at a time."""
-
-PLAIN = 8
-"""The flag of a group whose multipliers are all zero: intervals."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +193,7 @@ class ProofWriter(Listener):
 
     def _tree(self, box: int, clauses: Sequence[int]) -> Iterator[Written]:
         """The proof of all clauses of one box."""
-        default = _bounds(self._problem.network, self._kinds)
+        default = root_bounds(self._problem.network, self._kinds)
         left = [clause for clause in clauses if clause not in self._settled]
         count, subtrees = len(self._problem.rows), self._ledger.subtrees(left, clauses) if left else []
         by_signs = bool(left) and not self._ledger.is_cut(subtrees[0][1])
@@ -246,42 +240,19 @@ def _improved(event: Improved) -> Iterator[Sharper]:
 def _narrowed(event: Narrowed) -> Iterator[Note]:
     """Neurons that were bounded anew in domains, from both sides: by intervals, and by CROWN's slopes."""
     groups = [sets(looked.cpu().numpy(), keep=True) for looked in event.looked]
+    if not groups:
+        return  # nothing follows the group that was split
     for number, members in zip(event.number.tolist(), zip(*groups, strict=True), strict=True):
         out = Pieces()
         for k, some in enumerate(members, event.first):
             for plain in (k - 1, 0):
-                out.numbers(Node.IMPROVE, k).add([some, some]).add(_intervals(plain))
+                out.numbers(Node.IMPROVE, k).add([some, some]).add(intervals(plain))
         yield Said(number, out.done(), last=False)
-
-
-def _bounds(net: Network, kinds: int) -> Written:
-    """Bounds of all hidden neurons as a search begins with them.
-
-    The checker adds up the absolute values of maps that are added.  Where these cancel, as differences in a MaxPool do,
-    one step back through the sum itself gives its intervals; what builds upon them follows group by group.
-    """
-    cancels = [any(has_sum(term) for _, term in group.terms) for group in net.groups]
-    if not kinds & ADAPTIVE or not any(cancels):
-        return Pieces().numbers(Node.DEFAULT, 1, kinds).done()
-    out = Pieces().numbers(Node.DEFAULT, 1, 0)
-    for k, group in enumerate(net.groups, 1):
-        every = np.ones(group.size, dtype=bool)
-        for plain in (k - 1, 0):
-            out.numbers(Node.IMPROVE, k).members(every).members(every).add(_intervals(plain))
-    return out.done()
-
-
-def _intervals(groups: int) -> Written:
-    """A witness that takes the boxes of what a layer reads, after so many groups."""
-    out = Pieces().numbers(1, groups)
-    for k in range(groups, 0, -1):
-        out.numbers(k, PLAIN)
-    return out.done()
 
 
 def _by_default(problem: Problem, linear: bool) -> Written:
     """A witness without numbers: CROWN's slopes, or the intervals of the last layer."""
-    return _intervals(0 if linear else len(problem.network.groups))
+    return intervals(0 if linear else len(problem.network.groups))
 
 
 def _sha256(path: Path) -> str:

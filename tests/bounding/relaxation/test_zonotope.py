@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.hidden import RootBounds
+from verifier.bounding.relaxation import bands
 from verifier.bounding.relaxation.bands import curve_band
 from verifier.bounding.relaxation.form import AffineForm, growth
 from verifier.bounding.relaxation.zonotope import Zonotopes, image, propagate
@@ -237,3 +238,24 @@ def test_inputs_that_stand_still_need_no_symbols(seed: int, dtype: torch.dtype, 
         torch.testing.assert_close(high, high_too, rtol=1e-4, atol=1e-4)
         assert bool((low - 1e-12 <= x_hat).all())
         assert bool((x_hat <= high + 1e-12).all())
+
+
+@settings(max_examples=30)
+@given(SEEDS, PRECISION)
+def test_deviations_of_products_count_the_errors_of_both_factors(seed: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def signs(*shape: int) -> torch.Tensor:
+        return 2 * torch.randint(2, shape, generator=generator).double() - 1
+
+    def factor() -> AffineForm:
+        centre, spread, error = (torch.randn(*shape, generator=generator) for shape in ((1, 4), (3, 1, 4), (1, 4)))
+        return AffineForm(*(x.to(dtype) for x in (centre, spread, spread.abs().sum(dim=0) * 1.001, error.abs())))
+
+    p, q = factor(), factor()
+    low, high = bands._deviations(p, q)
+    for _ in range(40):
+        eps = signs(3, 1, 1)
+        s, t = (f.centre + (eps * f.spread).sum(dim=0) + signs(1, 4) * f.error for f in (p, q))
+        left = s * t - q.centre.double() * s - p.centre.double() * t
+        assert bool((left >= low - 1e-12).all() & (left <= high + 1e-12).all())

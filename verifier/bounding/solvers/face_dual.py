@@ -61,7 +61,7 @@ class FaceDual(Dual[SlopePoint]):
 
     def weighted_cuts(self, point: Float[Tensor, "D S V"]) -> list[list[tuple[Cut, Float[Tensor, "D S _"]]]]:
         """The cuts of every group, with their weights in its upper faces."""
-        return [[] for _ in self.sweep.kinks]
+        return [[] for _ in self.sweep.neurons]
 
     @abstractmethod
     def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:

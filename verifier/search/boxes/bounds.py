@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from verifier.bounding.core.base import Region
+from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.state import tree_map
 from verifier.bounding.core.sweep import Choice, Plane, Sweep, Trace
+from verifier.bounding.hidden import GroupBounds
 from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.relaxation.joint import MOST_SYMBOLS, Factors, JointProducts
 from verifier.bounding.relaxation.neurons import neurons_of
@@ -120,7 +121,8 @@ class Care:
 
     Slopes are multiples of 1 / `steps`; rounding errors count `errors` more times; clipping cuts off what is beyond
     zero by `slack`, in relation to the terms of a plane, and only by combinations of rows if `alone` is False.  Where
-    `joint` is False, products have faces of their own each.
+    `joint` is False, products have faces of their own each.  `hidden` bounds neurons in the place of zonotopes, for
+    whoever does not know what symbols have in common.
     """
 
     steps: int | None = None
@@ -128,6 +130,14 @@ class Care:
     slack: float = 0.0
     alone: bool = True
     joint: bool = True
+    hidden: GroupBounds | None = None
+
+    def known(self, net: Network, boxes: BoxDomains, found: Zonotopes) -> Zonotopes:
+        """The zonotopes, with those bounds of neurons that others can compute again."""
+        if self.hidden is None:
+            return found
+        region = self.hidden.region(net, boxes.low, boxes.high, Until())
+        return replace(found, l_hat=region.l_hat, u_hat=region.u_hat)
 
     def rounded(self, variables: Float[Tensor, "P 1 V"], slopes: int) -> Float[Tensor, "P 1 V"]:
         """The first ones are slopes."""
@@ -197,6 +207,7 @@ class BoxBounder:
         net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
         box, clause = torch.nonzero(boxes.pending, as_tuple=True)
         found = propagate(net, boxes.low, boxes.high, moving=self.table.moving)
+        found = self.care.known(self.net, boxes, found)
         return Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box), clause
 
     def _traced(self, pairs: Pairs, variables: Float[Tensor, "P 1 V"]) -> Trace:
