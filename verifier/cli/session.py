@@ -85,9 +85,9 @@ class Session(Delivery[Result]):
         start_logging(options["quiet"], options["verbose"])
         self._sinks.prepare(network, prop)
 
-    def begin(self, trace: str | None = None, proof: str | None = None) -> Request:
+    def begin(self, trace: str | None = None, proof: str | None = None, trim: bool = False) -> Request:
         """Checks the common options and keeps the time limit from now on; what is to be done."""
-        return begin(self, self.status, self._options, trace, proof)
+        return begin(self, self.status, self._options, (trace, proof, trim))
 
     def early(self, reason: Reason) -> Result:
         if reason is Reason.TIMEOUT:
@@ -109,10 +109,11 @@ def begin(
     delivery: Delivery[Any],
     status: Status,
     options: Mapping[str, Any],
-    trace: str | None = None,
-    proof: str | None = None,
+    written: tuple[str | None, str | None, bool] = (None, None, False),
 ) -> Request:
     """Checks the common options of a command; from now on the time limit is kept, and a bar shows what is known.
+
+    `written` are the file of the trace, that of the proof, and whether the proof is trimmed.
 
     The status knows the options too, and all that an early answer needs is loaded.
     """
@@ -128,7 +129,7 @@ def begin(
 
     assert network is not None
     assert prop is not None
-    return Request(GivenFiles(network, prop), common.config, common.machine, common.seed, trace, proof)
+    return Request(GivenFiles(network, prop), common.config, common.machine, common.seed, *written)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -28,7 +27,7 @@ def verify(
     from verifier.cli.session import Session
 
     with Session(*paths, options, proof) as session:
-        request = replace(session.begin(trace, proof), trim=trim)
+        request = session.begin(trace, proof, trim)
         from verifier.pipeline import decide
 
         session.answer = decide(request, session.status)
