@@ -12,7 +12,6 @@ import onnx
 from onnx import helper, numpy_helper
 
 from verifier.errors import InputError, UnsupportedOperator
-from verifier.functions.names import FUNCTIONS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -152,6 +151,8 @@ def describe(node: onnx.NodeProto) -> str:
 
 def refuse(node: onnx.NodeProto, why: str) -> NoReturn:
     name, op_type = label(node)
+    from verifier.functions.names import FUNCTIONS  # a graph can be looked at without torch
+
     raise UnsupportedOperator(name, op_type, why, sorted({*REWRITERS, *FUNCTIONS.names()}))
 
 
