@@ -65,8 +65,8 @@ def test_zonotopes_of_a_run_do_not_depend_on_the_process(careless: None, monkeyp
     during: set[tuple[object, ...]] = set()
     propagate = zonotope.propagate
 
-    def listening(net: object, *box: torch.Tensor) -> zonotope.Zonotopes:
-        found = propagate(net, *box)  # type: ignore[arg-type]
+    def listening(net: object, *box: torch.Tensor, **more: object) -> zonotope.Zonotopes:
+        found = propagate(net, *box, **more)  # type: ignore[arg-type]
         during.add(settings()[::2])
         seen[-1] += [found.l_hat[0], found.u_hat[-1], found.output.centre]
         return found

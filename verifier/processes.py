@@ -155,7 +155,8 @@ def shared_file(owner: object, name: str) -> int | None:
 class Tickets:
     """Numbers that are given once, to this process or to any fork of it.
 
-    The next number is the offset of a file in memory, which all of them share and which the system moves atomically.
+    The next number is the offset of a file in memory, which all of them share.  It is locked while it moves: recent
+    kernels do not move the offset of such a file atomically.
     """
 
     def __init__(self) -> None:
@@ -166,7 +167,13 @@ class Tickets:
         if self._file is None:
             end = self._next = self._next + count
         else:
-            end = os.lseek(self._file, count, os.SEEK_CUR)
+            import fcntl
+
+            fcntl.lockf(self._file, fcntl.LOCK_EX)  # a process that is killed leaves it open to the next one
+            try:
+                end = os.lseek(self._file, count, os.SEEK_CUR)
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
         return range(end - count, end)
 
 

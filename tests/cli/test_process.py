@@ -33,7 +33,7 @@ def test_the_time_limit_holds_inside_of_a_long_call(tiny: Any, tmp_path: Path, s
     data = json.loads((tmp_path / "j").read_text())
     assert (data["verdict"], data["reason"], data["lower_bound"]) == ("timeout", "timeout", -2.5)
     assert data["time"]["root"] > 0
-    assert 3.0 <= data["time"]["total"] <= took
+    assert 3.0 <= data["time"]["total"] <= took + 0.02  # the start of a process is known to a hundredth of a second
 
 
 def test_a_limit_that_is_over_before_anything_is_loaded(tiny: Any) -> None:
