@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from .scope import Scope, allowance
 from .stream import Rejected
 
 
+@runtime_checkable
 class Mask(Protocol):
     """Which weights of a group a cut keeps."""
 
@@ -51,6 +52,7 @@ class Mask(Protocol):
         """P, with bounds of what it gives that hold in the scope."""
 
 
+@runtime_checkable
 class Cut(Protocol):
     """P of one group at one scope, with bounds of what it gives."""
 
