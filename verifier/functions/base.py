@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -13,6 +14,9 @@ from verifier.shapes import Bool, Float, Tensor
 
 BEYOND = 2.0**64
 """What functions other than ReLUs give beyond it counts as unbounded, so that no number of a bound can be larger."""
+
+Minimum: TypeAlias = tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]
+"""A value, and the point that it belongs to."""
 
 ULPS = 8
 """Units in the last place by which a library's function may err in float64; tests compare it with mpmath."""
@@ -101,6 +105,18 @@ class Scalar(Function):
         """f'(t); where there is none, any number."""
 
     @abstractmethod
+    def minima(
+        self,
+        a: Float[Tensor, "*axes"],
+        low: Float[Tensor, "*axes"],
+        high: Float[Tensor, "*axes"],
+        side: Float[Tensor, "*axes"] | float,
+    ) -> Iterable[Minimum]:
+        """Of side (f(t) - a t) on parts that cover [low, high]: at most the least value, and about where it is taken.
+
+        Guarantee: in float64 with all errors.  Infinite where a part is empty.
+        """
+
     def line(
         self,
         a: Float[Tensor, "*axes"],
@@ -112,6 +128,14 @@ class Scalar(Function):
 
         Guarantee: in float64 with all errors; the offset is infinite or no number where f is not defined everywhere.
         """
+        least = torch.full_like(a * low, torch.inf)
+        touch = low.expand_as(least)
+        for found, where in self.minima(a, low, high, side):
+            better = found < least
+            least, touch = torch.where(better, found, least), torch.where(better, where, touch)
+            least = torch.where(torch.isnan(found), found, least)  # what is no number must not get lost
+        known = self.defined(low, high) & (least < torch.inf)  # infinite: no part of the interval is covered
+        return Line(a, side * torch.where(known, least, -torch.inf), touch)
 
     @abstractmethod
     def steepness(

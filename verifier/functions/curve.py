@@ -18,12 +18,13 @@ h is concave in a, and falls by t* per unit of a, where t* is its minimiser: wha
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
-from verifier.functions.base import BEYOND, Line, Scalar, Slopes, moderate, slack
+from verifier.functions.base import BEYOND, Minimum, Scalar, Slopes, moderate, slack
 from verifier.shapes import Bool, Float, Tensor
 
 
@@ -65,27 +66,16 @@ class Curve(Scalar):
 
     # ------------------------------------------------------------ what follows
 
-    def line(
+    def minima(
         self,
         a: Float[Tensor, "*axes"],
         low: Float[Tensor, "*axes"],
         high: Float[Tensor, "*axes"],
         side: Float[Tensor, "*axes"] | float,
-    ) -> Line:
-        """A line with slope a that is below f on [low, high] where `side` is 1, and above f where it is -1."""
-        least = torch.full_like(a * low, torch.inf)
-        touch = low.expand_as(least)
-        for piece in self.pieces(low, high):
-            found, where = self._least(a, low, high, side, piece)
-            better = found < least
-            least, touch = torch.where(better, found, least), torch.where(better, where, touch)
-            least = torch.where(torch.isnan(found), found, least)  # what is no number must not get lost
-        known = self.defined(low, high) & (least < torch.inf)  # infinite: no piece has a part of the interval
-        return Line(a, side * torch.where(known, least, -torch.inf), touch)
+    ) -> Iterable[Minimum]:
+        return (self._least(a, low, high, side, piece) for piece in self.pieces(low, high))
 
-    def _least(
-        self, a: Tensor, low: Tensor, high: Tensor, side: Tensor | float, piece: Piece
-    ) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
+    def _least(self, a: Tensor, low: Tensor, high: Tensor, side: Tensor | float, piece: Piece) -> Minimum:
         """At most the least value of side (f(t) - a t) on a part of the interval, infinite if that is empty."""
         left, right = torch.clamp(low, min=piece.low), torch.clamp(high, max=piece.high)
         empty = left > right

@@ -7,13 +7,14 @@ the first and the last jump suffice: the value at the jumps between them is line
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from verifier.errors import InputError
-from verifier.functions.base import Line, Scalar, Slopes, moderate, slack
+from verifier.functions.base import Minimum, Scalar, Slopes, moderate, slack
 from verifier.functions.names import FUNCTIONS, stands_for
 from verifier.shapes import Bool, Float, Tensor
 
@@ -46,23 +47,16 @@ class Step(Scalar):
         held = [(torch.where(flat, low, t), torch.where(flat, first, value)) for t, value in inner]
         return (low, first), *held, (high, last)
 
-    def line(
+    def minima(
         self,
         a: Float[Tensor, "*axes"],
         low: Float[Tensor, "*axes"],
         high: Float[Tensor, "*axes"],
         side: Float[Tensor, "*axes"] | float,
-    ) -> Line:
-        least = torch.full_like(a * low, torch.inf)
-        touch = low.expand_as(least)
+    ) -> Iterator[Minimum]:
         for t, value in self.corners(low, high):
             sloped = torch.where(a == 0, 0.0, a * t)
-            found = side * (value - sloped) - slack(sloped, value, ulps=4) * (a != 0)
-            better = found < least
-            least, touch = torch.where(better, found, least), torch.where(better, t, touch)
-            least = torch.where(torch.isnan(found), found, least)
-        known = self.defined(low, high) & (least < torch.inf)
-        return Line(a, side * torch.where(known, least, -torch.inf), touch)
+            yield side * (value - sloped) - slack(sloped, value, ulps=4) * (a != 0), t
 
     def steepness(
         self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]
