@@ -22,7 +22,7 @@ from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.blind import Blind
 from verifier.falsify.pgd import thorough
 from verifier.falsify.target import Target
-from verifier.loading import Given, Original
+from verifier.loading import Given, Loaded, Original
 from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.merge import Merging, merging
@@ -83,15 +83,17 @@ def decide(request: Request, status: Status) -> Result:
     recording = request.recording()
     with WithinMemory(), request.machine.taken() as device:
         status.computes_on(device, request.machine.cores)
+        with status.phase("load"), torch_threads(1):
+            loaded = load(request, status)
         try:
             with status.phase("load"), torch_threads(1):
-                problem, model = load_problem(request, status, merging, without_head if recording is None else as_given)
+                problem = problem_of(loaded, request.seed, merging, without_head if recording is None else as_given)
         except UnsupportedOperator as error:
-            return attack_unread(request, status, error)
+            return attack_unread(request, status, loaded, error)
         if recording is not None:
             recording.begin(problem, request.given.names[0])
         if problem.property.clauses:
-            result = Pipeline.of(request, status, problem, model, device, recording).decide()
+            result = Pipeline.of(request, status, problem, loaded.model, device, recording).decide()
         else:
             result = status.conclude(Verdict.UNSAT)
         return result if recording is None else _with_proof(result, recording)
@@ -116,14 +118,16 @@ def attack(request: Request, status: Status) -> Result:
     """Looks for a counterexample only: `sat`, or `unknown`."""
     with WithinMemory(), request.machine.taken() as device:
         status.computes_on(device, request.machine.cores)
+        with status.phase("load"), torch_threads(1):
+            loaded = load(request, status)
         try:
             with status.phase("load"), torch_threads(1):
-                problem, model = load_problem(request, status, restate=without_head)
+                problem = problem_of(loaded, request.seed, restate=without_head)
         except UnsupportedOperator as error:
-            return attack_unread(request, status, error)
+            return attack_unread(request, status, loaded, error)
         witness = None
         if problem.rows:
-            witness = Pipeline.of(request, status, problem, model, device).attack()
+            witness = Pipeline.of(request, status, problem, loaded.model, device).attack()
         if witness is not None:
             return status.conclude(Verdict.SAT, counterexample=witness)
         if status.clock.expired():
@@ -132,12 +136,11 @@ def attack(request: Request, status: Status) -> Result:
     return status.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
 
 
-def attack_unread(request: Request, status: Status, error: UnsupportedOperator) -> Result:
+def attack_unread(request: Request, status: Status, loaded: Loaded, error: UnsupportedOperator) -> Result:
     """What can be said of a file with an operator that cannot be bounded: onnxruntime runs it, so points can be tried.
 
     `sat`, or `unknown` with the operator's name.  Raises the error if there is no such file, or if no attack is wanted.
     """
-    loaded = request.given.load()
     if isinstance(loaded.model, ModuleModel) or not request.config.falsify.enabled:
         raise error
     if (loaded.property.n_x, loaded.property.n_y) != (loaded.model.n_in, loaded.model.n_out):
@@ -347,15 +350,29 @@ def as_given(network: Network, prop: Property) -> None:
     """Nothing is restated: proofs and tables of bounds speak of the outputs of the file."""
 
 
-def load_problem(
-    request: Request, status: Status, merge: Callable[[Network], Merging] = Merging, restate: Restate = as_given
-) -> tuple[Problem, Original]:
-    """The instance, checked: counts fit, and the lowered and merged network computes what the original one does."""
+def load_problem(request: Request, status: Status) -> tuple[Problem, Original]:
+    """The instance as it was given, checked, and the network in its original form."""
+    loaded = load(request, status)
+    return problem_of(loaded, request.seed), loaded.model
+
+
+def load(request: Request, status: Status) -> Loaded:
+    """The files or arrays; the status knows their digests from now on."""
     loaded = request.given.load()
-    model, prop = loaded.model, loaded.property
-    status.network_sha256, status.property_sha256 = model.sha256, loaded.property_sha256
-    for warning in prop.warnings:
+    status.network_sha256, status.property_sha256 = loaded.model.sha256, loaded.property_sha256
+    for warning in loaded.property.warnings:
         log.warning("%s", warning)
+    return loaded
+
+
+def problem_of(
+    loaded: Loaded, seed: int, merge: Callable[[Network], Merging] = Merging, restate: Restate = as_given
+) -> Problem:
+    """The instance, checked: counts fit, and the lowered and merged network computes what the original one does.
+
+    Raises UnsupportedOperator or InputError, naming the file.
+    """
+    model, prop = loaded.model, loaded.property
     boxes = prop.boxes.lower, prop.boxes.upper
     given = faithful_network(model, boxes)
     simpler = restate(given, prop)
@@ -363,11 +380,11 @@ def load_problem(
     whole = found.network if simpler is None else given  # which has all outputs of the file
     problem = canonicalise(whole, prop)
     if len(prop.boxes):
-        check_against(model, whole, boxes, request.seed)
+        check_against(model, whole, boxes, seed)
     if simpler is not None:
         stated = None if simpler.equivalent else Stated(problem.network, prop)
         problem = replace(canonicalise(found.network, simpler.property), stated=stated)
-    return replace(problem, merged=found.layers), model
+    return replace(problem, merged=found.layers)
 
 
 def moved(problem: Problem, device: torch.device) -> Problem:
