@@ -16,7 +16,7 @@ source:     zonotopes with one error term per neuron (Singh et al. 2018, "Fast a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -88,10 +88,12 @@ def propagate(
     upper: Float[Tensor, "D n0"],
     most: int = MOST_SYMBOLS,
     moving: Int[Tensor, " m"] | None = None,
+    without: Collection[int] = (),
 ) -> Zonotopes:
     """Bounds of all groups over boxes given in float64; the precision of `net` is that of the work.
 
-    `moving` names the inputs that get symbols, if the others are constant up to rounding.
+    `moving` names the inputs that get symbols, if the others are constant up to rounding.  Groups in `without` count as
+    zero after their pre-activations, and get no symbols: whoever names them adds what they are.
     """
     dtype = net.output.bias.dtype
     forms, boxes = [AffineForm.of_box(lower, upper, dtype, moving)], [AffineForm.of_interval(lower, upper, dtype)]
@@ -102,8 +104,11 @@ def propagate(
         if any(source for source, _ in group.terms):  # else the interval image is the same
             box_low, box_high = image(group, boxes).ends()
             low, high = torch.maximum(low, box_low), torch.minimum(high, box_high)
-        activated, noise = activate(form, band_of(group.function, form, (low, high)), symbols, most)
-        symbols = len(activated.spread)
+        if len(forms) in without:
+            activated, noise = _nothing(form, group.neurons, symbols)
+        else:
+            activated, noise = activate(form, band_of(group.function, form, (low, high)), symbols, most)
+            symbols = len(activated.spread)
         forms.append(activated)
         boxes.append(AffineForm.of_interval(*_activation(group.function, low, high), dtype))
         l_hat.append(low)
@@ -173,6 +178,15 @@ def activate(form: AffineForm, band: Band, symbols: int, most: int) -> tuple[Aff
         error = error + gap.scatter(1, neuron, 0.0)
     activated = AffineForm(centre, spread, radius, error * (1 + 4 * u))
     return activated, _noise(parts, band, (symbols, neuron, chosen), count)
+
+
+def _nothing(form: AffineForm, neurons: int, symbols: int) -> tuple[AffineForm, Noise]:
+    """The form of zeros, with no symbol at all, and no bent neurons."""
+    boxes, empty = len(form.centre), form.centre.new_zeros(len(form.centre), 0)
+    zero = form.centre.new_zeros(boxes, neurons)
+    none = torch.zeros(boxes, 0, dtype=torch.long, device=zero.device)
+    noise = Noise(symbols, none, none > 0, form.spread[..., :0], empty, empty, empty, none.sum(dim=1))
+    return AffineForm(zero, form.spread.new_zeros(0, boxes, neurons), zero, zero), noise
 
 
 def _noise(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 
@@ -22,6 +24,7 @@ from verifier.network.network import Network
 from verifier.search.boxes.boxes import BoxDomains, Table
 from verifier.search.boxes.climb import best_weights, climb
 from verifier.search.boxes.clip import clipped, hull
+from verifier.search.boxes.curved import CurvedRows, last_products
 from verifier.shapes import Bool, Float, Int, Tensor
 
 SINGLE, DOUBLE = 0, 1
@@ -157,6 +160,17 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
+class Below:
+    """Planes below the best combination of each pair's rows and, if there are several rows, below each of them."""
+
+    planes: Plane
+    coefficients: Sequence[Float[Tensor, "P S _"] | None]  # of x[k] in a sweep
+    variables: Float[Tensor, "P 1 V"]
+    doubt: Float[Tensor, " P"]  # what rounding in the zonotope may have cost
+    owed: Float[Tensor, "P g"] | None = None  # what symbols cost the first plane
+
+
+@dataclass(frozen=True, eq=False)
 class BoxBounder:
     """Bounds every pending clause of a batch of boxes.
 
@@ -170,13 +184,19 @@ class BoxBounder:
     effort: Effort
     care: Care = field(default_factory=Care)
 
+    @cached_property
+    def last(self) -> frozenset[int]:
+        """The groups of products that are bounded together with the rows."""
+        return last_products(self.net) if self.care.joint else frozenset()
+
     def bound(self, boxes: BoxDomains) -> BoxBounds:
         """Require: all boxes have the same tier and something pending."""
-        pairs, clause = self._pairs(boxes)
-        found, box = pairs.found, pairs.box
-        variables = self.care.rounded(pairs.variables(self.effort), self.net.neurons)
-        trace = self._traced(pairs, variables)
-        planes = trace.plane
+        pairs, clause = self._pairs(boxes, self.last)
+        below = self._curved(pairs) if self.last else None
+        if below is None:
+            pairs, clause = self._pairs(boxes) if self.last else (pairs, clause)
+            below = self._swept(pairs)
+        found, box, planes = pairs.found, pairs.box, below.planes
         assert planes.error is not None
         each = pairs.each(planes.lower - self.care.errors * planes.error if self.care.errors else planes.lower)
         best = each.amax(dim=1)
@@ -188,7 +208,8 @@ class BoxBounder:
         worst = place.gather(1, least).squeeze(1)
         (low, high), some = _clipped(boxes, planes, box, ~closes(best), self.care)
         slope = planes.slope[worst, 0]
-        lam = [None if c is None else c[worst, 0] for c in trace.coefficients]
+        lam = [None if c is None else c[worst, 0] for c in below.coefficients]
+        owed = None if below.owed is None else below.owed[worst].T
         return BoxBounds(
             lower,
             closes(lower),
@@ -196,19 +217,41 @@ class BoxBounder:
             low,
             high,
             torch.where(slope >= 0, boxes.low, boxes.high),
-            InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low))),
+            InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low), owed)),
             found.ambiguous,
-            (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
-            BoxEvidence(box, self.table.number[boxes.root[box], clause], found.l_hat, found.u_hat, variables, each),
+            below.doubt[worst],
+            BoxEvidence(
+                box, self.table.number[boxes.root[box], clause], found.l_hat, found.u_hat, below.variables, each
+            ),
         )
 
-    def _pairs(self, boxes: BoxDomains) -> tuple[Pairs, Int[Tensor, " P"]]:
-        """The pending clauses of all boxes, and their places in the table."""
+    def _pairs(self, boxes: BoxDomains, without: frozenset[int] = frozenset()) -> tuple[Pairs, Int[Tensor, " P"]]:
+        """The pending clauses of all boxes, and their places in the table; zonotopes leave out some groups."""
         net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
         box, clause = torch.nonzero(boxes.pending, as_tuple=True)
-        found = propagate(net, boxes.low, boxes.high, moving=self.table.moving)
+        found = propagate(net, boxes.low, boxes.high, moving=self.table.moving, without=without)
         found = self.care.known(self.net, boxes, found)
         return Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box), clause
+
+    def _curved(self, pairs: Pairs) -> Below | None:
+        """By the quadratic functions that the rows are; None if there are too many symbols."""
+        ends = pairs.boxes.low, pairs.boxes.high
+        curved = CurvedRows(self.net, self.last, pairs.found, ends, pairs.rows, pairs.box)
+        if curved.symbols > MOST_SYMBOLS:
+            return None
+        found = curved.planes()
+        best = pairs.each(found.plane.lower).argmax(dim=1, keepdim=True)
+        variables = torch.cat([found.weights.new_zeros(len(best), self.net.neurons), found.weights], dim=1)
+        doubt = found.doubt.gather(1, best).squeeze(1)
+        return Below(found.plane, [], variables.unsqueeze(1), doubt, found.owed)
+
+    def _swept(self, pairs: Pairs) -> Below:
+        """By sweeps, with good slopes."""
+        variables = self.care.rounded(pairs.variables(self.effort), self.net.neurons)
+        trace = self._traced(pairs, variables)
+        error = pairs.found.output.error[pairs.box].to(torch.float64).unsqueeze(-1)
+        doubt = (pairs.rows.A.abs() @ error).squeeze(-1).amax(dim=-1)
+        return Below(trace.plane, trace.coefficients, variables, doubt)
 
     def _traced(self, pairs: Pairs, variables: Float[Tensor, "P 1 V"]) -> Trace:
         """A plane below the best combination of each pair's rows and, if there are several rows, below each of them."""
