@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import networks
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search.boxes.deciding import decide
 
+from verifier import verify
 from verifier.bounding.relaxation.zonotope import propagate
 from verifier.bounding.rows import Conjunction
 from verifier.functions import PRODUCT
@@ -20,6 +22,7 @@ from verifier.functions.relu import RELU
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
 from verifier.proofs.boxes import CARE
+from verifier.result.verdict import Verdict
 from verifier.search.boxes import bounds
 from verifier.search.boxes.curved import CurvedRows, last_products
 from verifier.search.boxes.space import InputOptions
@@ -143,3 +146,13 @@ def test_who_wants_a_proof_gets_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decide(problem, InputOptions(care=CARE)).reason is None
     with pytest.raises(AssertionError):
         decide(problem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prop", ["quadrotor2d_state_5", "quadrotor2d_state_13", "quadrotor2d_output_6"])
+def test_lyapunov_functions_of_quadrotors(prop: str, benchmarks: Path) -> None:
+    folder = benchmarks / "lsnc"
+    network = folder / "onnx" / f"{prop.rpartition('_')[0]}.onnx"
+    found = verify(network, folder / "vnnlib" / f"{prop}.vnnlib", timeout=300, threads=1)
+    assert found.verdict is Verdict.UNSAT
+    assert found.statistics.domains < 3000

@@ -20,6 +20,7 @@ source:     alpha-BB (Adjiman et al. 1998)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -44,7 +45,7 @@ class Quadratics(State):
     form: Float[Tensor, "D S g g"]
     error: Float[Tensor, "D S"]
 
-    @property
+    @cached_property
     def scale(self) -> Float[Tensor, "D S"]:
         """How much each function can vary, about; never zero."""
         varies = self.linear.abs().sum(dim=-1) + self.form.abs().sum(dim=(-2, -1))
