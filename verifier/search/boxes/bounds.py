@@ -21,7 +21,7 @@ from verifier.branching.input_split import BoxView, InputSplit
 from verifier.network.network import Network
 from verifier.search.boxes.boxes import BoxDomains, Table
 from verifier.search.boxes.climb import best_weights, climb
-from verifier.search.boxes.clip import clipped, hull
+from verifier.search.boxes.clip import Parents, Steps, clipped, clipped_in_steps, hull
 from verifier.shapes import Bool, Float, Int, Tensor
 
 SINGLE, DOUBLE = 0, 1
@@ -104,7 +104,8 @@ class Pairs:
 class BoxEvidence:
     """For every pending clause of some boxes: slopes and row weights, and the bounds that they prove.
 
-    `l_hat` and `u_hat` are bounds of all neurons of the boxes; `lower` those of the combination and of single rows.
+    `l_hat` and `u_hat` are bounds of all neurons of the boxes; `lower` those of the combination and of single rows;
+    `steps` is how their planes have clipped the boxes, where that is wanted.
     """
 
     box: Int[Tensor, " P"]
@@ -113,6 +114,7 @@ class BoxEvidence:
     u_hat: tuple[Float[Tensor, "D _"], ...]
     variables: Float[Tensor, "P 1 V"]
     lower: Float[Tensor, "P S"]
+    steps: Steps | None
 
 
 @dataclass(frozen=True)
@@ -120,15 +122,15 @@ class Care:
     """What evidence must look like if somebody is to check it: how it is rounded, and what else it must leave room for.
 
     Slopes are multiples of 1 / `steps`; rounding errors count `errors` more times; clipping cuts off what is beyond
-    zero by `slack`, in relation to the terms of a plane, and only by combinations of rows if `alone` is False.  Where
-    `joint` is False, products have faces of their own each.  `hidden` bounds neurons in the place of zonotopes, for
-    whoever does not know what symbols have in common.
+    zero by `slack`, in relation to the terms of a plane, in steps that can be followed if `followed`.  Where `joint` is
+    False, products have faces of their own each.  `hidden` bounds neurons in the place of zonotopes, for whoever does
+    not know what symbols have in common.
     """
 
     steps: int | None = None
     errors: float = 0.0
     slack: float = 0.0
-    alone: bool = True
+    followed: bool = False
     joint: bool = True
     hidden: GroupBounds | None = None
 
@@ -186,7 +188,7 @@ class BoxBounder:
         place[box, clause] = torch.arange(len(box), device=box.device)
         least = torch.where(boxes.pending, lower, torch.inf).argmin(dim=1, keepdim=True)
         worst = place.gather(1, least).squeeze(1)
-        (low, high), some = _clipped(boxes, planes, box, ~closes(best), self.care)
+        (low, high), some, steps = _clipped(boxes, planes, box, ~closes(best), self.care)
         slope = planes.slope[worst, 0]
         lam = [None if c is None else c[worst, 0] for c in trace.coefficients]
         return BoxBounds(
@@ -199,7 +201,9 @@ class BoxBounder:
             InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low))),
             found.ambiguous,
             (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
-            BoxEvidence(box, self.table.number[boxes.root[box], clause], found.l_hat, found.u_hat, variables, each),
+            BoxEvidence(
+                box, self.table.number[boxes.root[box], clause], found.l_hat, found.u_hat, variables, each, steps
+            ),
         )
 
     def _pairs(self, boxes: BoxDomains) -> tuple[Pairs, Int[Tensor, " P"]]:
@@ -236,10 +240,14 @@ class BoxBounder:
 
 def _clipped(
     boxes: BoxDomains, planes: Plane, box: Int[Tensor, " P"], pending: Bool[Tensor, " P"], care: Care
-) -> tuple[tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]], Bool[Tensor, " D"]]:
-    """What the planes of pending pairs leave of their boxes, and whether they leave anything."""
+) -> tuple[Parents, Bool[Tensor, " D"], Steps | None]:
+    """What the planes of pending pairs leave of their boxes, whether they leave anything, and in which steps."""
     kept = torch.nonzero(pending).flatten()
-    some = slice(None if care.alone else 1)
-    ends = boxes.low[box[kept]], boxes.high[box[kept]]
-    parts = clipped(ends, planes.slope[kept, some], planes.offset[kept, some], care.slack)
-    return hull((boxes.low, boxes.high), parts, box[kept])
+    whole, of, slope, offset = (boxes.low, boxes.high), box[kept], planes.slope[kept], planes.offset[kept]
+    if not care.followed:
+        parts = clipped((whole[0][of], whole[1][of]), slope, offset, care.slack)
+        return *hull(whole, parts, of), None
+    steps = clipped_in_steps(whole, (slope, offset), of, care.slack)
+    used = torch.zeros(planes.offset.shape, dtype=torch.bool, device=box.device).index_put((kept,), steps.used)
+    some = torch.zeros(len(boxes), dtype=torch.bool, device=box.device).index_fill(0, of, value=True)
+    return steps.boxes[-1], some, replace(steps, used=used)
