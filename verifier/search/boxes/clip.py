@@ -41,7 +41,7 @@ def clipped(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class Clipping:
     """What was left of some boxes after each pass, and which planes of their parts it took."""
 
     boxes: tuple[Parents, ...]
@@ -53,7 +53,7 @@ def clipped_in_steps(
     planes: tuple[Float[Tensor, "P S n0"], Float[Tensor, "P S"]],
     of: Int[Tensor, " P"],
     slack: float,
-) -> Steps:
+) -> Clipping:
     """The same for whoever wants to see every step: planes (slope, offset) of part i clip box of[i].
 
     Each pass begins with the hull that the one before it has left, so that whatever an end cuts off lies above one used
@@ -72,7 +72,7 @@ def clipped_in_steps(
         cuts = ((below == first[0]) & (below > first[1])) | ((above == last[0]) & (above < last[1]))
         used |= cuts.any(dim=-1)
         left.append(box)
-    return Steps(tuple(left), used)
+    return Clipping(tuple(left), used)
 
 
 def _clipped_once(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"], slack: float) -> Box:
