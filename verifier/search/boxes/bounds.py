@@ -156,7 +156,7 @@ class Care:
 
 @dataclass(frozen=True)
 class Effort:
-    """Clipping of the ascents over the weights of rows and over slopes."""
+    """Steps of the ascents over the weights of rows and over slopes."""
 
     weights: int = 10
     slopes: int = 6

@@ -45,14 +45,14 @@ Sides = tuple[Float[Tensor, "P n"], Float[Tensor, "P n"]]
 
 
 @dataclass(frozen=True, eq=False)
-class Entries:
+class Columns:
     """The entries of one sign of a matrix, column by column: their rows, and one over their size; padded."""
 
     row: Int[Tensor, "n d"]
     inverse: Float[Tensor, "n d"]  # infinite where there is no entry
 
     @classmethod
-    def of(cls, weight: Float[Tensor, "m n"]) -> Entries:
+    def of(cls, weight: Float[Tensor, "m n"]) -> Columns:
         """The positive ones."""
         some = (weight > 0).T
         most = max(1, int(some.sum(dim=1).max()))
@@ -77,16 +77,16 @@ class Stage:
 
     source: int
     weight: Float[Tensor, "m n"]
-    positive: Entries
-    negative: Entries
+    positive: Columns
+    negative: Columns
 
     @classmethod
     def of(cls, source: int, weight: Float[Tensor, "m n"]) -> Stage:
-        return cls(source, weight, Entries.of(weight), Entries.of(-weight))
+        return cls(source, weight, Columns.of(weight), Columns.of(-weight))
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class StoredLayer:
     """An affine layer as matrices, with what its sums may lose by rounding per unit of their magnitude."""
 
     stages: tuple[Stage, ...]
@@ -95,7 +95,7 @@ class Layer:
     rounding: float
 
     @classmethod
-    def of(cls, layer: Affine) -> Layer | None:
+    def of(cls, layer: Affine) -> StoredLayer | None:
         """None if some map is not stored as a matrix."""
         stages, every = [], torch.arange(layer.size, device=layer.bias.device)
         for source, term in layer.terms:
@@ -184,14 +184,14 @@ class Contracted:
 class Contraction:
     """A network as it is gone through; `layers` end with the output."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[StoredLayer, ...]
 
     @classmethod
     def of(cls, net: Network) -> Contraction | None:
         """None for networks of other functions than ReLUs, whose layers are no matrices, or which are large."""
         if not net.piecewise_linear or net.parameters > MOST_ENTRIES:
             return None
-        layers = [Layer.of(layer) for layer in net.layers]
+        layers = [StoredLayer.of(layer) for layer in net.layers]
         found = tuple(layer for layer in layers if layer is not None)
         if len(found) < len(layers) or sum(layer.entries for layer in found) > MOST_ENTRIES:
             return None
