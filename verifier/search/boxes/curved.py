@@ -28,9 +28,6 @@ from verifier.network.network import Network
 from verifier.operators import LinearMap, gamma
 from verifier.shapes import Bool, Float, Int, Tensor
 
-MOST_SYMBOLS = 64
-"""More of them, and the eigenvectors take too long."""
-
 CHUNK = 8 * 2**20
 """Bytes of the forms that are worked on at a time: what a cache holds."""
 
