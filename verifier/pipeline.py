@@ -91,7 +91,7 @@ def decide(request: Request, status: Status) -> Result:
         except UnsupportedOperator as error:
             return attack_unread(request, status, loaded, error)
         if recording is not None:
-            recording.begin(problem, request.given.names[0])
+            recording.begin(problem, *request.given.names)
         if problem.property.clauses:
             result = Pipeline.of(request, status, problem, loaded.model, device, recording).decide()
         else:

@@ -3,7 +3,8 @@
     x -> (f(x[shared_f]), g(x[shared_g]), ..., products of linear terms of x and of all that)
 
 Inputs that the property asserts to be equal are one entry of x, so that a search never has to find points at which two
-numbers are equal.  Every network keeps its own groups; nothing is assumed about how they are related.
+numbers are equal.  Nothing is assumed about how the networks are related; neurons that turn out to be the same, as of
+two copies on the same inputs, are merged like any others.
 
 requires:   networks in their original form, with the inputs and outputs that the property declares
 guarantees: the joint model runs the original files, each by its own runtime; the lowered network is that of the files
@@ -21,15 +22,19 @@ import numpy as np
 import torch
 
 from verifier.errors import InputError
+from verifier.network.entries import Entries, entries_of, map_of
 from verifier.network.lowering.dispatch import dispatch
 from verifier.network.lowering.expression import Expression, constant, select, variable
 from verifier.network.lowering.tracing import Lowering, Reading
 from verifier.network.models.base import Array, SourceModel
 from verifier.network.models.onnx import OnnxModel
 from verifier.network.network import Affine, Network
-from verifier.operators import Dense, LinearMap, Select, compose
+from verifier.operators import Dense, Diagonal, LinearMap, Select, Sparse, add, compose
 from verifier.operators.base import FLOOR, gamma
 from verifier.property.joint import Joint, LinearSum, NamedNetwork, Product
+
+MATRICES = (Dense, Diagonal, Select, Sparse)
+"""Maps that stay what they are if rows and columns of zeros are added; convolutions do not."""
 
 LARGE, SMALL = 2.0**500, 2.0**-500
 """Between them rounding a number to a float64 changes it by no more than a unit."""
@@ -101,24 +106,72 @@ def joint_network(parts: Sequence[tuple[str, Network, Array]], n_in: int, produc
     """Networks side by side, each on some of `n_in` inputs, and products of linear terms of inputs and outputs."""
     low = Lowering(Reading(torch.float64, torch.float64), dispatch)
     low.node = ("property", "Product")
-    outputs = []
-    for name, net, index in parts:
-        taken, offset = Select(torch.from_numpy(np.asarray(index, dtype=np.int64)), n_in), len(low.groups)
-        low.groups += [_moved(f"{name}/{layer.name}", layer, taken, offset) for layer in net.groups]
-        last = _moved("output", net.output, taken, offset)
-        outputs.append(Expression((last.size,), dict(last.terms), last.bias, last.bias_error))
-    total = sum(part.size for part in outputs)
-    y = outputs[0] if len(outputs) == 1 else select(outputs, torch.arange(total), (total,))
+    values = [[variable(0, (n_in,)).taken(torch.from_numpy(np.asarray(index, np.int64)))] for _, _, index in parts]
+    for level in range(max(len(net.groups) for _, net, _ in parts)):
+        _add_level(low, [(name, net.groups[level : level + 1]) for name, net, _ in parts], values)
+    outputs = [_value(net.output, known) for (_, net, _), known in zip(parts, values, strict=True)]
+    y = _stacked(outputs)
     if products:
         y = _with_products(low, variable(0, (n_in,)), y, products)
     within = min(net.within for _, net, _ in parts)
     return Network((n_in,), tuple(low.groups), low.affine("output", y), within)
 
 
-def _moved(name: str, layer: Affine, taken: LinearMap, offset: int) -> Affine:
-    """A layer of one of the networks as one of the joint network."""
-    terms = [(0, compose(term, taken)) if source == 0 else (source + offset, term) for source, term in layer.terms]
-    return replace(layer, name=name, terms=tuple(terms))
+def _add_level(
+    low: Lowering, layers: Sequence[tuple[str, Sequence[Affine]]], values: Sequence[list[Expression]]
+) -> None:
+    """The next group of every network that has one; those of matrices and one function are a single group.
+
+    Neurons of several networks that turn out to be the same can only be merged inside of a group.
+    """
+    together: dict[object, list[int]] = {}
+    for k, (_, some) in enumerate(layers):
+        for layer in some:
+            small = layer.function.arity == 1 and all(isinstance(term, MATRICES) for _, term in layer.terms)
+            together.setdefault(layer.function if small else k, []).append(k)
+    for members in together.values():
+        chosen = [layers[k][1][0] for k in members]
+        name = "+".join(f"{layers[k][0]}/{layer.name}" for k, layer in zip(members, chosen, strict=True))
+        value = _stacked([_value(layer, values[k]) for k, layer in zip(members, chosen, strict=True)])
+        shape = chosen[0].shape if len(chosen) == 1 else value.shape
+        low.groups.append(replace(low.affine(name, value.reshaped(shape)), function=chosen[0].function))
+        source = variable(len(low.groups), (sum(layer.neurons for layer in chosen),))
+        start = 0
+        for k, layer in zip(members, chosen, strict=True):
+            values[k].append(source.taken(torch.arange(start, start + layer.neurons)))
+            start += layer.neurons
+
+
+def _value(layer: Affine, values: Sequence[Expression]) -> Expression:
+    """What a layer makes of its sources, which are selections of inputs and groups of the joint network."""
+    terms: dict[int, LinearMap] = {}
+    for source, term in layer.terms:
+        ((place, taken),) = values[source].terms.items()
+        found = compose(term, taken)
+        terms[place] = add(terms[place], found) if place in terms else found
+    return Expression((layer.size,), terms, layer.bias, layer.bias_error)
+
+
+def _stacked(values: Sequence[Expression]) -> Expression:
+    """One below the other.  Matrices are written as one, with zeros, so that equal rows can be seen."""
+    if len(values) == 1:
+        return values[0]
+    total = sum(value.size for value in values)
+    found = select(values, torch.arange(total), (total,))
+    terms: dict[int, LinearMap] = {}
+    for source, term in found.terms.items():
+        blocks, start = [], 0
+        for value in values:
+            if source in value.terms:
+                blocks.append((start, entries_of(value.terms[source])))
+            start += value.size
+        known = [(first, block) for first, block in blocks if block is not None]
+        terms[source] = term
+        if len(known) == len(blocks):
+            rows = torch.cat([first + block.rows for first, block in known])
+            columns, entries = (torch.cat([getattr(b, name) for _, b in known]) for name in ("columns", "values"))
+            terms[source] = map_of(Entries(rows, columns, entries, (total, term.n_in)))
+    return replace(found, terms=terms)
 
 
 def _with_products(low: Lowering, x: Expression, y: Expression, products: Sequence[Product]) -> Expression:

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
-from verifier.errors import InputError, one_line
+from verifier.errors import InputError, UnsupportedOperator, one_line
 from verifier.files import read_stored, stored, unpacked
 from verifier.network.lowering.convert import to_graph_module
 from verifier.network.lowering.run import lower
@@ -30,7 +30,7 @@ from verifier.network.models.validate import (
 )
 from verifier.network.network import Network
 from verifier.network.rewrite.constants import quiet_session
-from verifier.network.rewrite.normalise import default_opset, normalise
+from verifier.network.rewrite.normalise import default_opset, normalise, refusals
 
 _LARGEST_MESSAGE = 2**31 - 2**20  # protobuf writes no more bytes than that
 
@@ -75,6 +75,13 @@ class OnnxModel(SourceModel):
             # Numbers that onnx2torch takes out of tensors and attributes are exact as Python floats.
             reading = Reading(precision, torch.float64, far_bounds)
             return lower(to_graph_module(normal.model), self.input_shape, normal.labels, reading)
+        except InputError as error:
+            raise error.located(self.path)  # noqa: B904 (the same error, with its file)
+
+    def refusals(self) -> list[UnsupportedOperator]:
+        """All nodes that stand in the way of `network`, as far as the graph alone shows them."""
+        try:
+            return refusals(self.proto, self.input_shapes)
         except InputError as error:
             raise error.located(self.path)  # noqa: B904 (the same error, with its file)
 

@@ -23,6 +23,7 @@ from verifier.network.rewrite.graph import (
     REWRITERS,
     Graph,
     Names,
+    Rewritten,
     describe,
     label,
     live_nodes,
@@ -53,13 +54,7 @@ def normalise(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -
 
     Several inputs become parts of one vector, and several outputs one vector, in the order of the file.
     """
-    graph = _working_copy(_modern(model), input_shapes)
-    graph.nodes = live_nodes(graph.nodes, graph.output)
-    for node in graph.nodes:
-        if node.domain not in {"", "ai.onnx"}:
-            refuse(node, f"it belongs to the domain '{node.domain}'")
-    fold(graph)
-    graph.nodes = live_nodes(graph.nodes, graph.output)
+    graph = _folded(model, input_shapes)
     _rewrite(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
     _write_constants(graph)
@@ -71,9 +66,44 @@ def normalise(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -
     return Normalised(model_of(graph, OPSET), labels)
 
 
+def refusals(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -> list[UnsupportedOperator]:
+    """All nodes that `normalise` cannot rewrite, not only the first; raises InputError as it does.
+
+    What follows such a node may have no shape that is known; a node that fails for this is no fault of its own.
+    """
+    graph = _folded(model, input_shapes, look=True)
+    found: list[UnsupportedOperator] = []
+    spoiled: set[str] = set()
+    for node in graph.nodes:
+        try:
+            _replacement(graph, node)
+        except UnsupportedOperator as error:
+            found.append(error)
+            spoiled.update(node.output)
+        except InputError:
+            if not spoiled.intersection(node.input):
+                raise
+            spoiled.update(node.output)
+        else:
+            spoiled.update(node.output if spoiled.intersection(node.input) else ())
+    return found
+
+
 def supported() -> list[str]:
     """All operators that can be lowered, as they are named in error messages."""
     return sorted({*REWRITERS, *FUNCTIONS.names()})
+
+
+def _folded(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]], look: bool = False) -> Graph:
+    """The nodes that depend on the input; of other domains than ONNX's own there are none, unless one only looks."""
+    graph = _working_copy(_modern(model), input_shapes)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    for node in graph.nodes:
+        if node.domain not in {"", "ai.onnx"} and not look:
+            refuse(node, f"it belongs to the domain '{node.domain}'")
+    fold(graph)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    return graph
 
 
 def default_opset(model: onnx.ModelProto) -> int:
@@ -170,15 +200,7 @@ def _rewrite(graph: Graph) -> None:
     for node in graph.nodes:
         for i, name in enumerate(node.input):
             node.input[i] = aliases.get(name, name)
-        rewriter = REWRITERS.get(node.op_type, same_function if node.op_type in FUNCTIONS.names() else None)
-        if rewriter is None:
-            refuse(node, "it is not known")
-        try:
-            found = rewriter(graph, node)
-        except VerifierError:
-            raise
-        except Exception as error:  # a damaged node may break any assumption about its attributes
-            raise InputError(f"node {describe(node)} is malformed: {one_line(error)}") from error
+        found = _replacement(graph, node)
         if isinstance(found, str):
             aliases[node.output[0]] = found
             continue
@@ -195,6 +217,21 @@ def _rewrite(graph: Graph) -> None:
         graph.output = last.output[0]
         written.append(last)
     graph.nodes = written
+
+
+def _replacement(graph: Graph, node: onnx.NodeProto) -> Rewritten:
+    """The normal form of one node."""
+    if node.domain not in {"", "ai.onnx"}:
+        refuse(node, f"it belongs to the domain '{node.domain}'")
+    rewriter = REWRITERS.get(node.op_type, same_function if node.op_type in FUNCTIONS.names() else None)
+    if rewriter is None:
+        refuse(node, "it is not known")
+    try:
+        return rewriter(graph, node)
+    except VerifierError:
+        raise
+    except Exception as error:  # a damaged node may break any assumption about its attributes
+        raise InputError(f"node {describe(node)} is malformed: {one_line(error)}") from error
 
 
 def _write_constants(graph: Graph) -> None:
