@@ -150,7 +150,7 @@ def attack_unread(request: Request, status: Status, loaded: Loaded, error: Unsup
     if loaded.property.clauses:
         with status.phase("attack"):
             until = status.clock.within(UNREAD * request.config.falsify.seconds)
-            witness = Blind(request.seed).attack(loaded.model, loaded.property, until)
+            witness = Blind(request.seed).attack(loaded.model, loaded.property, until, status.clock)
     if witness is not None:
         return status.conclude(Verdict.SAT, counterexample=witness)
     if status.clock.expired():

@@ -30,6 +30,7 @@ from verifier.network.models.validate import (
 )
 from verifier.network.network import Network
 from verifier.network.rewrite.constants import quiet_session
+from verifier.network.rewrite.integers import integer_inputs
 from verifier.network.rewrite.normalise import default_opset, normalise, refusals
 
 _LARGEST_MESSAGE = 2**31 - 2**20  # protobuf writes no more bytes than that
@@ -84,6 +85,14 @@ class OnnxModel(SourceModel):
             return refusals(self.proto, self.input_shapes)
         except InputError as error:
             raise error.located(self.path)  # noqa: B904 (the same error, with its file)
+
+    @cached_property
+    def integer_inputs(self) -> Array:
+        """The inputs of which only the integer part counts; none if the graph does not show it."""
+        try:
+            return integer_inputs(self.proto, self.input_shapes)
+        except InputError:
+            return np.zeros(0, np.int64)
 
     @cached_property
     def output_shapes(self) -> tuple[tuple[int, ...], ...]:

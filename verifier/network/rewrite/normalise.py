@@ -54,7 +54,7 @@ def normalise(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -
 
     Several inputs become parts of one vector, and several outputs one vector, in the order of the file.
     """
-    graph = _folded(model, input_shapes)
+    graph = folded(model, input_shapes)
     _rewrite(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
     _write_constants(graph)
@@ -69,9 +69,13 @@ def normalise(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -
 def refusals(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -> list[UnsupportedOperator]:
     """All nodes that `normalise` cannot rewrite, not only the first; raises InputError as it does.
 
-    What follows such a node may have no shape that is known; a node that fails for this is no fault of its own.
+    What follows such a node may have no shape that is known; a node that fails for this is no fault of its own.  Of
+    nodes from other domains than ONNX's own the first one ends the search.
     """
-    graph = _folded(model, input_shapes, look=True)
+    try:
+        graph = folded(model, input_shapes)
+    except UnsupportedOperator as error:
+        return [error]
     found: list[UnsupportedOperator] = []
     spoiled: set[str] = set()
     for node in graph.nodes:
@@ -94,12 +98,12 @@ def supported() -> list[str]:
     return sorted({*REWRITERS, *FUNCTIONS.names()})
 
 
-def _folded(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]], look: bool = False) -> Graph:
-    """The nodes that depend on the input; of other domains than ONNX's own there are none, unless one only looks."""
+def folded(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -> Graph:
+    """The nodes that depend on the input, with all others folded into constants and static shapes found."""
     graph = _working_copy(_modern(model), input_shapes)
     graph.nodes = live_nodes(graph.nodes, graph.output)
     for node in graph.nodes:
-        if node.domain not in {"", "ai.onnx"} and not look:
+        if node.domain not in {"", "ai.onnx"}:
             refuse(node, f"it belongs to the domain '{node.domain}'")
     fold(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
@@ -221,8 +225,6 @@ def _rewrite(graph: Graph) -> None:
 
 def _replacement(graph: Graph, node: onnx.NodeProto) -> Rewritten:
     """The normal form of one node."""
-    if node.domain not in {"", "ai.onnx"}:
-        refuse(node, f"it belongs to the domain '{node.domain}'")
     rewriter = REWRITERS.get(node.op_type, same_function if node.op_type in FUNCTIONS.names() else None)
     if rewriter is None:
         refuse(node, "it is not known")
