@@ -32,6 +32,7 @@ from verifier.network.network import Network
 from verifier.network.rewrite.constants import quiet_session
 from verifier.network.rewrite.integers import integer_inputs
 from verifier.network.rewrite.normalise import default_opset, normalise, refusals
+from verifier.network.rewrite.specialise import Specialised, specialise
 
 _LARGEST_MESSAGE = 2**31 - 2**20  # protobuf writes no more bytes than that
 
@@ -93,6 +94,21 @@ class OnnxModel(SourceModel):
             return integer_inputs(self.proto, self.input_shapes)
         except InputError:
             return np.zeros(0, np.int64)
+
+    def specialised(self, fixed: dict[int, float]) -> Specialised | None:
+        """The family of networks that this one is, if it has inputs of which only integers count."""
+        return specialise(self.proto, self.input_shapes, fixed)
+
+    def member(self, family: Specialised, chosen: Sequence[Array]) -> Network:
+        """The network of some choices."""
+        normal = family.normalised(chosen)
+        precision = torch.float64 if self.dtype == np.float64 else torch.float32
+        reading = Reading(precision, torch.float64, far_bounds=True)
+        return lower(to_graph_module(normal.model), (sum(map(math.prod, family.shapes)),), normal.labels, reading)
+
+    def extended(self, family: Specialised) -> OnnxModel:
+        """The same file with all outputs that the networks of the family have."""
+        return OnnxModel(self.path, family.extended(self.proto).SerializeToString(), self.sha256, self.threads)
 
     @cached_property
     def output_shapes(self) -> tuple[tuple[int, ...], ...]:

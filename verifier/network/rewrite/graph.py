@@ -156,9 +156,9 @@ def refuse(node: onnx.NodeProto, why: str) -> NoReturn:
     raise UnsupportedOperator(name, op_type, why, sorted({*REWRITERS, *FUNCTIONS.names()}))
 
 
-def live_nodes(nodes: Iterable[onnx.NodeProto], output: str) -> list[onnx.NodeProto]:
-    """The nodes that the output depends on, in their order (which ONNX demands to be topological)."""
-    wanted, kept = {output}, []
+def live_nodes(nodes: Iterable[onnx.NodeProto], *outputs: str) -> list[onnx.NodeProto]:
+    """The nodes that the outputs depend on, in their order (which ONNX demands to be topological)."""
+    wanted, kept = set(outputs), []
     for node in reversed(list(nodes)):
         if wanted.intersection(node.output) - {""}:
             kept.append(node)

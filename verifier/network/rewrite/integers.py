@@ -28,8 +28,12 @@ def integer_inputs(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...
 
     An entry that nobody reads at all is none of them.
     """
-    graph = folded(model, input_shapes)
-    moved = _moved(graph)
+    return integer_entries(folded(model, input_shapes))[0]
+
+
+def integer_entries(graph: Graph) -> tuple[Array, dict[str, Array], list[onnx.NodeProto]]:
+    """The same for a folded graph; also the entries of every value that is a moved input, and the nodes that move."""
+    moved, moves = _moved(graph)
     whole: set[int] = set()
     otherwise: set[int] = set()
     for node in graph.nodes:
@@ -41,11 +45,11 @@ def integer_inputs(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...
                 (whole if truncates else otherwise).update(moved[name].reshape(-1).tolist())
     if graph.output in moved:
         otherwise.update(moved[graph.output].reshape(-1).tolist())
-    return np.array(sorted(whole - otherwise), dtype=np.int64)
+    return np.array(sorted(whole - otherwise), dtype=np.int64), moved, moves
 
 
-def _moved(graph: Graph) -> dict[str, Array]:
-    """Which entries of the input every value holds that consists of such entries."""
+def _moved(graph: Graph) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
+    """Which entries of the input every value holds that consists of such entries; and the nodes in between."""
     places = np.arange(int(np.prod(graph.input_shape)), dtype=np.int64).reshape(graph.input_shape)
     found = {graph.input: places}
     nodes = []
@@ -58,4 +62,4 @@ def _moved(graph: Graph) -> dict[str, Array]:
         names = [name for node in nodes for name in node.output if name]
         constants = {**graph.constants, graph.input: numpy_helper.from_array(places, graph.input)}
         found.update(evaluated_nodes(graph, nodes, names, constants))
-    return found
+    return found, nodes

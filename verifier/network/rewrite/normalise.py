@@ -54,7 +54,11 @@ def normalise(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -
 
     Several inputs become parts of one vector, and several outputs one vector, in the order of the file.
     """
-    graph = folded(model, input_shapes)
+    return finished(folded(model, input_shapes))
+
+
+def finished(graph: Graph) -> Normalised:
+    """The normal form of a folded graph, which is changed by it."""
     _rewrite(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
     _write_constants(graph)
@@ -162,13 +166,13 @@ def _working_copy(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]
         names=names,
     )
     if len(sources) > 1:
-        _part_inputs(graph, [names.ours(source.name) for source in sources], input_shapes)
+        part_inputs(graph, [names.ours(source.name) for source in sources], input_shapes)
     if len(proto.output) > 1:
         _join_outputs(graph, proto.output)
     return graph
 
 
-def _part_inputs(graph: Graph, sources: list[str], shapes: Sequence[tuple[int, ...]]) -> None:
+def part_inputs(graph: Graph, sources: list[str], shapes: Sequence[tuple[int, ...]]) -> None:
     """One vector takes the place of several inputs; each of them is a part of it."""
     graph.input, graph.input_shape = graph.fresh(), (sum(map(math.prod, shapes)),)
     parts, start = [], 0
