@@ -20,6 +20,7 @@ from verifier.config import Config
 from verifier.errors import UnsupportedOperator
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.blind import Blind
+from verifier.falsify.every_point import proved_by_all_points
 from verifier.falsify.pgd import thorough
 from verifier.falsify.target import Target
 from verifier.loading import Given, Loaded, Original
@@ -27,6 +28,7 @@ from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.merge import Merging, merging
 from verifier.network.models.module import ModuleModel
+from verifier.network.models.onnx import OnnxModel
 from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
 from verifier.proofs.recording import Recording
@@ -91,7 +93,7 @@ def decide(request: Request, status: Status) -> Result:
         except UnsupportedOperator as error:
             return attack_unread(request, status, loaded, error)
         if recording is not None:
-            recording.begin(problem, request.given.names[0])
+            recording.begin(problem, *request.given.names)
         if problem.property.clauses:
             result = Pipeline.of(request, status, problem, loaded.model, device, recording).decide()
         else:
@@ -150,9 +152,15 @@ def attack_unread(request: Request, status: Status, loaded: Loaded, error: Unsup
     if loaded.property.clauses:
         with status.phase("attack"):
             until = status.clock.within(UNREAD * request.config.falsify.seconds)
-            witness = Blind(request.seed).attack(loaded.model, loaded.property, until)
+            witness = Blind(request.seed).attack(loaded.model, loaded.property, until, status.clock)
     if witness is not None:
         return status.conclude(Verdict.SAT, counterexample=witness)
+    if request.proof is None and isinstance(loaded.model, OnnxModel) and len(loaded.model.integer_inputs):
+        with status.phase("search"), torch_threads(1):
+            count = proved_by_all_points(loaded.model, loaded.property, status.clock)
+        if count is not None:
+            status.statistics = Statistics(count, {"interval": count})
+            return status.conclude(Verdict.UNSAT)
     if status.clock.expired():
         return status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, f"the time limit was reached; {error}")
     return status.conclude(Verdict.UNKNOWN, Reason.UNSUPPORTED, f"no counterexample was found, and {error}")
