@@ -31,6 +31,7 @@ from verifier.bounding.core.base import (
 )
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.relaxation.interval import interval_image
+from verifier.bounding.relaxation.smooth import Smooth
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.network.network import Affine, Network
 from verifier.operators.alike import Alike
@@ -301,7 +302,7 @@ def shares_of_loss(sweep: Sweep, rows: Objective) -> list[float]:
     shares = []
     for k, neurons in enumerate(sweep.neurons, 1):
         lam, faces = trace.coefficients[k - 1], trace.lines[k - 1]
-        if lam is None or faces is None or not bool(near.all()):
+        if lam is None or faces is None or not isinstance(neurons, Smooth) or not bool(near.all()):
             shares.append(0.0 if lam is None else 1.0)
             continue
         cost = neurons.cost(lam, faces, x_hat[k - 1])
