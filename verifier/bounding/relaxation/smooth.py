@@ -305,7 +305,10 @@ class Products(Smooth):
     def lines(self, variable: Float[Tensor, "#D #S n"], side: Float[Tensor, "#D #S n"] | float) -> Lines:
         (l_s, l_t), (u_s, u_t) = self.l_hat.chunk(2, dim=-1), self.u_hat.chunk(2, dim=-1)
         below = torch.as_tensor(side, device=l_s.device) > 0
-        a = l_t + variable * (u_t - l_t)
-        c = torch.where(below, l_s + variable * (u_s - l_s), u_s - variable * (u_s - l_s))
-        least, touch = PRODUCT.below((a, c), (l_s, l_t), (u_s, u_t), torch.as_tensor(side, dtype=a.dtype))
-        return Lines((a, c), side * least, touch, (u_t - l_t, side * (u_s - l_s)))
+        w_s, w_t = u_s - l_s, u_t - l_t
+        a = l_t + variable * w_t
+        c = torch.where(below, l_s + variable * w_s, u_s - variable * w_s)
+        offset = PRODUCT.beyond((a, c), (l_s, l_t), (u_s, u_t), side)
+        # Both corners at which such a face touches move it alike.
+        touch = (l_s.expand_as(offset), torch.where(below, u_t, l_t).expand_as(offset))
+        return Lines((a.expand_as(offset), c), offset, touch, (w_t.expand_as(offset), side * w_s.expand_as(offset)))
