@@ -31,6 +31,10 @@ from verifier.shapes import Bool, Float, Int, Tensor
 MOST_SYMBOLS = 512
 """New symbols per group and box at most; the smallest ones beyond become plain intervals."""
 
+FAINT = 2.0**-16
+"""Gaps of curves and products that are smaller than this share of the largest radius of their box become plain
+intervals too: a product with a factor that does not move has a gap of the size of its rounding errors."""
+
 LOST = 2.0**20
 """Results of a form that may have underflowed, each by less than the smallest normal number: what a layer magnifies."""
 
@@ -154,7 +158,7 @@ def activate(form: AffineForm, band: Band, symbols: int, most: int) -> tuple[Aff
     """The form of a group's activations, given that of x_hat: one new symbol per bent neuron, after all `symbols`."""
     parts, gap = form.parts(len(band.slopes)), band.gap
     u, old = unit_roundoff(gap.dtype), len(form.spread)
-    count = band.bent.sum(dim=1)
+    count = _worth_a_symbol(band, parts).sum(dim=1)
     places = min(most, int(count.max()) if len(gap) else 0)
     chosen, neuron = gap.topk(places, dim=1)
     spread = form.spread.new_empty(symbols + places, *gap.shape)
@@ -169,10 +173,21 @@ def activate(form: AffineForm, band: Band, symbols: int, most: int) -> tuple[Aff
     assert error is not None
     spread[old:].zero_()
     spread[symbols:].scatter_(2, neuron.T.unsqueeze(-1), chosen.T.unsqueeze(-1))
-    if places == most:
+    if places == most or not band.sharp:
         error = error + gap.scatter(1, neuron, 0.0)
     activated = AffineForm(centre, spread, radius, error * (1 + 4 * u))
     return activated, _noise(parts, band, (symbols, neuron, chosen), count)
+
+
+def _worth_a_symbol(band: Band, parts: Sequence[AffineForm]) -> Bool[Tensor, "D n"]:
+    """Which bent neurons have a gap that is worth a symbol; NaN is, and spoils the bound."""
+    if band.sharp:
+        return band.bent
+    radius, size = band.gap, band.offset.abs()
+    for slope, part in zip(band.sizes, parts, strict=True):
+        radius, size = radius + slope * part.radius, size + slope * part.centre.abs()
+    noise = FEW * unit_roundoff(radius.dtype) * size
+    return band.bent & ~(band.gap <= torch.maximum(FAINT * radius, noise).amax(dim=1, keepdim=True))
 
 
 def _noise(
