@@ -15,6 +15,7 @@ import torch
 
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
+from verifier.bounding.forms import FormBounder
 from verifier.clock import Clock
 from verifier.config import Config
 from verifier.errors import UnsupportedOperator
@@ -279,10 +280,13 @@ class Pipeline:
         options = self.request.config.bounding
         self.status.tier = "linear"
         hidden = options.hidden() if self.recording is None else self.recording.hidden
-        bounder = ClauseBounder(hidden, options.batch)
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
-            found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
+            if self.recording is None and options.usual and self._whole(Journal()).by_many_boxes(self.problem):
+                found = FormBounder().bound(self.problem, until, self._worst)
+            else:
+                bounder = ClauseBounder(hidden, options.batch)
+                found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
         self._worst(found.worst)
         return found
 

@@ -40,6 +40,9 @@ from verifier.shapes import Float, Tensor
 FEW_INPUTS = 16
 """Where more of them move, halving each input once already makes more boxes than any search can bound."""
 
+MANY_BOXES = 16
+"""With more boxes of few moving inputs, the bounds that a search by signs begins with take longer than all the rest."""
+
 Members = tuple[int, tuple[int, ...]]
 """A box and those of its clauses that are open."""
 
@@ -80,6 +83,10 @@ class ProblemSearch:
             return bool((moving <= FEW_INPUTS).all())
         return self.splitting is Splitting.INPUTS
 
+    def by_many_boxes(self, problem: Problem) -> bool:
+        """Whether boxes of the input are cut from the first to the last, because there are so many of them."""
+        return len(problem.lower) > MANY_BOXES and self.by_inputs(problem)
+
     def check(self, network: Network) -> None:
         """Raises InputError, in one sentence, if some method that was asked for knows ReLUs only and others exist."""
         found = network.bent
@@ -114,7 +121,7 @@ class ProblemSearch:
         if not self.by_inputs(task.problem):
             makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
             return OneAfterAnother(makers, self.limits, task.until)
-        if self.splitting is Splitting.INPUTS or len(groups) > 1:
+        if self.splitting is Splitting.INPUTS or len(groups) > 1 or len(waiting) > MANY_BOXES:
             return task.boxes(waiting)
         return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
 
