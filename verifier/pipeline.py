@@ -283,7 +283,8 @@ class Pipeline:
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
             if self.recording is None and options.usual and self._whole(Journal()).by_many_boxes(self.problem):
-                found = FormBounder().bound(self.problem, until, self._worst)
+                by_forms = FormBounder(double=self.target.dtype is torch.float64)
+                found = by_forms.bound(self.problem, until, self._worst)
             else:
                 bounder = ClauseBounder(hidden, options.batch)
                 found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))

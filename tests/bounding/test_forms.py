@@ -52,7 +52,7 @@ def test_groups_do_not_change_what_is_closed(make: object) -> None:
     """However many boxes are treated at once, and in whichever precision."""
     instance = many(make(3), inputs=True)  # type: ignore[operator]
     whole = FormBounder(first=64).bound(instance, Until()).lower
-    for options in (FormBounder(first=1, most=1), FormBounder(memory_bytes=1), FormBounder(first=2)):
+    for options in (FormBounder(first=1, most=1), FormBounder(memory_bytes=1), FormBounder(double=True)):
         torch.testing.assert_close(options.bound(instance, Until()).lower, whole, rtol=1e-3, atol=1e-3)
 
 

@@ -37,6 +37,7 @@ class FormBounder:
     memory_bytes: int = 32 * 2**20  # of one tensor of the forms
     first: int = 8  # boxes that show what forms need
     most: int = 4096
+    double: bool = False  # never in float32
 
     def bound(
         self, problem: Problem, until: Until, report: Callable[[float], None] = lambda worst: None
@@ -44,7 +45,8 @@ class FormBounder:
         """`report` hears the worst bound so far after each batch."""
         table = ClauseTable.of(problem)
         lower = problem.lower.new_full((len(problem.rows),), -torch.inf)
-        single = problem.network.to(dtype=torch.float32) if fits_single(problem.network) else None
+        rounds = not self.double and fits_single(problem.network)
+        single = problem.network.to(dtype=torch.float32) if rounds else None
         start, count, net, seen = 0, self.first, problem.network, torch.inf
         while start < len(problem.lower) and not until.expired():
             stop = min(start + count, len(problem.lower))

@@ -26,7 +26,9 @@ def only_asked(network: Network, prop: Property) -> Restated | None:
     asked = np.zeros(prop.n_y, dtype=np.bool_)
     for clause in prop.clauses:
         asked |= _looks_at(clause.rows, prop.n_y)
-    if asked.all() or not asked.any():
+        if asked.all():
+            return None
+    if not asked.any():
         return None
     outputs = np.flatnonzero(asked).tolist()
     place = {output: i for i, output in enumerate(outputs)}

@@ -109,7 +109,8 @@ class ProblemSearch:
         waiting = open_clauses(problem, found)
         if not waiting:
             return Outcome(None, None, Progress())
-        task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, target, clock))
+        options = replace(self, inputs=replace(self.inputs, double=target.dtype is torch.float64))
+        task = _Task(options, problem, found, Until(clock), Offers(self.falsifier, target, clock))
         return run(self._search(task, waiting), task.until, report)
 
     def _search(self, task: _Task, waiting: list[Members]) -> Search:

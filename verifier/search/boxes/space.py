@@ -57,6 +57,7 @@ class InputOptions:
     chunk_bytes: int = 4 * 2**20  # of one tensor of the zonotope: what a cache holds
     offers: int = 8  # points per batch that the falsifier may get
     care: Care = field(default_factory=Care)
+    double: bool = False  # for networks that run in float64: points and zonotopes are never rounded to float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +101,8 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._until, self._finish, self._net = until, finish, net
         self._table = Table.of(problem, clauses)
         self._widths = self._table.upper - self._table.lower
-        single = net.to(dtype=torch.float32)
-        self._first = SINGLE if fits_single(net) else DOUBLE
+        single = net if self.options.double else net.to(dtype=torch.float32)
+        self._first = DOUBLE if self.options.double or not fits_single(net) else SINGLE
         self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._symbols = self._table.inputs + net.neurons  # per box, in the last batch
