@@ -40,6 +40,9 @@ from verifier.shapes import Float, Tensor
 FEW_INPUTS = 16
 """Where more of them move, halving each input once already makes more boxes than any search can bound."""
 
+MANY_BOXES = 16
+"""With more boxes of few moving inputs, the bounds that a search by signs begins with take longer than all the rest."""
+
 Members = tuple[int, tuple[int, ...]]
 """A box and those of its clauses that are open."""
 
@@ -80,6 +83,10 @@ class ProblemSearch:
             return bool((moving <= FEW_INPUTS).all()) or contraction_of(problem, self.inputs) is not None
         return self.splitting is Splitting.INPUTS
 
+    def by_many_boxes(self, problem: Problem) -> bool:
+        """Whether boxes of the input are cut from the first to the last, because there are so many of them."""
+        return len(problem.lower) > MANY_BOXES and self.by_inputs(problem)
+
     def check(self, network: Network) -> None:
         """Raises InputError, in one sentence, if some method that was asked for knows ReLUs only and others exist."""
         found = network.bent
@@ -102,7 +109,8 @@ class ProblemSearch:
         waiting = open_clauses(problem, found)
         if not waiting:
             return Outcome(None, None, Progress())
-        task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, target, clock))
+        options = replace(self, inputs=replace(self.inputs, double=target.dtype is torch.float64))
+        task = _Task(options, problem, found, Until(clock), Offers(self.falsifier, target, clock))
         return run(self._search(task, waiting), task.until, report)
 
     def _search(self, task: _Task, waiting: list[Members]) -> Search:
@@ -114,7 +122,7 @@ class ProblemSearch:
         if not self.by_inputs(task.problem):
             makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
             return OneAfterAnother(makers, self.limits, task.until)
-        if self.splitting is Splitting.INPUTS or len(groups) > 1:
+        if self.splitting is Splitting.INPUTS or len(groups) > 1 or len(waiting) > MANY_BOXES:
             return task.boxes(waiting)
         return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
 
