@@ -131,7 +131,7 @@ class GroupBounds(ABC):
 
         for some, found in zip(chunks, workers.map(bounded, chunks, until.expired), strict=True):
             if found is not None:
-                _intersect(low, high, some, found)
+                intersect(low, high, some, found)
         return low, high
 
 
@@ -168,7 +168,7 @@ class RootBounds(GroupBounds):
 
         probe = Probe(k, bounds, 12 * widest(net, k) * ends[0].element_size() * region.count)
         passing = _passing(ends)  # in the order that a deadline may cut short: ambiguous neurons first
-        ends = self._narrowed(ends, _ambiguous(net.groups[k - 1], ends), probe, until, workers)
+        ends = self._narrowed(ends, ambiguous(net.groups[k - 1], ends), probe, until, workers)
         if not net.groups[k - 1].function.is_relu or len(passing) * probe.bytes_each > self.passing_bytes:
             return ends
         return self._narrowed(ends, passing, probe, until, workers)
@@ -225,7 +225,7 @@ class Sharpened(GroupBounds):
 
         each = 96 * widest(net, k) * ends[0].element_size() * region.count
         alike = workers if self.told is None else IN_TURN
-        return self._narrowed(ends, _ambiguous(net.groups[k - 1], ends), Probe(k, bounds, each), until, alike)
+        return self._narrowed(ends, ambiguous(net.groups[k - 1], ends), Probe(k, bounds, each), until, alike)
 
 
 def _reads_input_only(group: Affine) -> bool:
@@ -233,7 +233,7 @@ def _reads_input_only(group: Affine) -> bool:
     return all(source == 0 for source, _ in group.terms)
 
 
-def _ambiguous(group: Affine, ends: Ends) -> Int[Tensor, " c"]:
+def ambiguous(group: Affine, ends: Ends) -> Int[Tensor, " c"]:
     """The neurons that are not linear within their bounds in some box."""
     return torch.nonzero(group.function.bends(*ends).any(dim=0)).flatten()
 
@@ -244,7 +244,7 @@ def _passing(ends: Ends) -> Int[Tensor, " c"]:
     return torch.nonzero(((low >= 0) & (high > 0)).any(dim=0) & ~((low < 0) & (high > 0)).any(dim=0)).flatten()
 
 
-def _intersect(
+def intersect(
     low: Float[Tensor, "D n"], high: Float[Tensor, "D n"], neurons: Int[Tensor, " c"], bound: Float[Tensor, "D S"]
 ) -> None:
     """Tighten in place by bounds of +e_i and -e_i at the given neurons; NaN tightens nothing."""
