@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, unit_objectives, widest
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.hidden import IN_TURN, Ends, GroupBounds, RootBounds, Told, Workers, ambiguous, intersect
@@ -121,7 +122,7 @@ class Frugal(GroupBounds):
         if not len(neurons):
             return
         tiling = Tiling.best(net, k, neurons)
-        tiles = TileBounds(net, region, k, self.base.slope)
+        tiles = TileBounds(net, region, k, self.base.slope, self.memory_bytes)
         if tiling.work > WORTH_ASKING:
             sample = neurons[:: -(-len(neurons) // SAMPLE)]
             before = (ends[1] - ends[0])[:, sample]
@@ -194,6 +195,7 @@ class TileBounds:
     region: Region
     k: int
     slope: Slope
+    memory_bytes: int
 
     def bounds(self, neurons: Int[Tensor, " c"]) -> Float[Tensor, "D S"]:
         """Of +e_i and then of -e_i."""
@@ -202,10 +204,10 @@ class TileBounds:
         for number, (j, entries) in enumerate(zip(tile.groups, tile.entries, strict=True)):
             ends = self.region.l_hat[j - 1][:, entries], self.region.u_hat[j - 1][:, entries]
             region = region.extended(tile.net.groups[number], *ends)
-        layer = len(tile.net.layers)
         every = torch.arange(len(neurons), device=neurons.device)
+        layer = len(tile.net.layers)
         rows = unit_objectives(len(neurons), every, region.lower)
-        return Linear(self.slope).bound(tile.net, region, Objective(layer, rows), Until()).lower
+        return Linear(self.slope, memory_bytes=self.memory_bytes).bound(tile.net, region, Objective(layer, rows), Until()).lower
 
 
 class Forward:
@@ -266,3 +268,9 @@ def _matrices(linear: LinearMap) -> int:
     if parts is None:
         return 0 if isinstance(linear, Select | Diagonal) else 1
     return sum(_matrices(one) for one in parts) if type(linear).__name__ == "Chain" else 2
+
+
+@HIDDEN.register("best")
+@HIDDEN.register("crown")
+def with_crown() -> GroupBounds:
+    return Frugal(RootBounds(Slope.ADAPTIVE))

@@ -253,12 +253,6 @@ def intersect(
     high[:, neurons] = torch.where(above < high[:, neurons], above, high[:, neurons])
 
 
-@HIDDEN.register("best")
-@HIDDEN.register("crown")
-def with_crown() -> GroupBounds:
-    return RootBounds(Slope.ADAPTIVE)
-
-
 @HIDDEN.register("best_all")
 def with_crown_everywhere() -> GroupBounds:
     """Also of neurons that pass: two to six times the sweeps, see docs/measured/search.md."""

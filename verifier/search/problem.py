@@ -13,6 +13,7 @@ import torch
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.closing import closes
+from verifier.bounding.frugal import Frugal, is_large
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.lp.integer import MixedInteger
 from verifier.clock import Clock
@@ -30,6 +31,7 @@ from verifier.search.journal import Journal, Merged, Settled
 from verifier.search.loop import BranchAndBound, Limits, Report, Search, run
 from verifier.search.offers import Offers
 from verifier.search.parallel import Cores, SharedSearch
+from verifier.search.prepared import Prepared
 from verifier.search.race import Race
 from verifier.search.sharpen import Blunt, SharpenedSearch, Sharpener, Sharpening
 from verifier.search.signs.root import Root
@@ -116,7 +118,7 @@ class ProblemSearch:
             return OneAfterAnother(makers, self.limits, task.until)
         if self.splitting is Splitting.INPUTS or len(groups) > 1:
             return task.boxes(waiting)
-        return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
+        return Race([partial(task.boxes, waiting), partial(task.bounded_signs, waiting)])
 
     def _together(self, problem: Problem) -> int:
         """How many boxes are searched together."""
@@ -207,6 +209,22 @@ class _Task:
         blunt = Blunt(self.problem.network, known, journal)
         sharpener = Sharpener(sharpening, blunt, self.until, options.cores)
         return SharpenedSearch(first, sharpener, sharper)
+
+    def bounded_signs(self, boxes: list[Members]) -> Search:
+        """The same; in large networks without bounds of hidden neurons yet these come first, bit by bit."""
+        options, net = self.options, self.problem.network
+        missing = [box for box, _ in boxes if box not in self.found.regions]
+        if not missing or not isinstance(options.intermediate, Frugal) or not is_large(net, len(missing)):
+            return self.signs(boxes, options.limits)
+        at = torch.tensor(missing, device=self.problem.lower.device)
+        parts = options.intermediate.steps(net, (self.problem.lower[at], self.problem.upper[at]), self.until)
+
+        def make(region: Region) -> Search:
+            each = {box: region.select(torch.tensor([i], device=at.device)) for i, box in enumerate(missing)}
+            known = replace(self.found, regions=self.found.regions | each)
+            return replace(self, found=known).signs(boxes, options.limits)
+
+        return Prepared(parts, make, self.worst(boxes))
 
     def boxes(self, boxes: list[Members]) -> Search:
         """By boxes of the input."""
