@@ -325,7 +325,7 @@ class Pipeline:
             integer=options.mixed_integer(),
             journal=journal,
             cores=self.processes,
-        )
+        ).within(self.request.config.bounding.budget)
 
     def _note(self, progress: Progress) -> None:
         counts, status = progress.counts, self.status

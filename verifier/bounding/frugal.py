@@ -8,7 +8,7 @@ as neurons.  Small networks can afford that.  In large ones
 - a sample of them tells whether the rest is worth it.
 
 requires:   what the bounds of the base require
-guarantees: valid bounds, rigorous in float64; never looser than intervals.  When the deadline passes, what is known stays
+guarantees: valid bounds, rigorous in float64; never looser than intervals.  A deadline leaves what is known
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ import torch
 
 from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, unit_objectives, widest
-from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.hidden import IN_TURN, Ends, GroupBounds, RootBounds, Told, Workers, ambiguous, intersect
 from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.relaxation.interval import interval_image
-from verifier.bounding.relaxation.zonotope import Forms, fits_single
+from verifier.bounding.relaxation.zonotope import Forms, fits_single, symbols_of, symbols_within
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.network.network import Affine, Network
 from verifier.network.tiles import Tile, located, tiled
@@ -74,6 +73,10 @@ class Frugal(GroupBounds):
     def told_of(self, told: Told, change: Callable[[Bounder], Bounder]) -> GroupBounds:
         return self.base
 
+    def within(self, memory_bytes: int) -> Frugal:
+        most = min(self.memory_bytes, memory_bytes)
+        return replace(self, base=replace(self.base, memory_bytes=most), memory_bytes=most)
+
     def cheap(self) -> Frugal:
         """The same without any sweep."""
         return replace(self, base=replace(self.base, slope=None))
@@ -100,7 +103,7 @@ class Frugal(GroupBounds):
         With workers, a step is a whole group; without, a part of one.
         """
         region = Region(*box)
-        forward = Forward.begin(net, box)
+        forward = Forward.begin(net, box, self.memory_bytes)
         last = net.last_use
         for k, group in enumerate(net.groups, start=1):
             ends = interval_image(group, region)
@@ -207,26 +210,27 @@ class TileBounds:
         every = torch.arange(len(neurons), device=neurons.device)
         layer = len(tile.net.layers)
         rows = unit_objectives(len(neurons), every, region.lower)
-        return Linear(self.slope, memory_bytes=self.memory_bytes).bound(tile.net, region, Objective(layer, rows), Until()).lower
+        sweeps = Linear(self.slope, memory_bytes=self.memory_bytes)
+        return sweeps.bound(tile.net, region, Objective(layer, rows), Until()).lower
 
 
 class Forward:
     """A zonotope over the inputs that move, which goes on from bounds that others have found as well."""
 
-    def __init__(self, net: Network, box: Ends, moving: Int[Tensor, " m"]) -> None:
+    def __init__(self, net: Network, box: Ends, moving: Int[Tensor, " m"], memory_bytes: int) -> None:
         dtype = torch.float32 if fits_single(net) else torch.float64
         self._net = net.to(dtype=dtype)
         self._forms = Forms(*box, dtype, moving)
         self._form: AffineForm | None = None
-        spare = FORWARD_WORK / max(net.work * len(box[0]), 1) - len(moving)
-        self._most = max(int(spare / max(len(net.groups), 1)), 0)
+        work = int(FORWARD_WORK / max(net.work * len(box[0]), 1))
+        self._most = symbols_within(net, min(work, symbols_of(net, len(box[0]), memory_bytes)), len(moving))
 
     @classmethod
-    def begin(cls, net: Network, box: Ends) -> Forward | None:
+    def begin(cls, net: Network, box: Ends, memory_bytes: int) -> Forward | None:
         """None if too many inputs move."""
         width = box[1] - box[0]
         moving = torch.nonzero((width > STILL * width.amax(dim=1, keepdim=True)).any(dim=0)).flatten()
-        return cls(net, box, moving) if len(moving) <= FEW_MOVING else None
+        return cls(net, box, moving, memory_bytes) if len(moving) <= FEW_MOVING else None
 
     def narrowed(self, k: int, ends: Ends) -> Ends:
         """The better ones of the ends of group k, and those of its form."""

@@ -91,6 +91,10 @@ class GroupBounds(ABC):
         """Whether it bounds networks with other functions than ReLUs."""
         return True
 
+    def within(self, memory_bytes: int) -> GroupBounds:
+        """The same, holding no more than so many bytes at once."""
+        return replace(self, memory_bytes=min(self.memory_bytes, memory_bytes))
+
     def region(
         self,
         net: Network,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from verifier.functions import RELU
 from verifier.network.network import Affine, Network
 from verifier.operators import Select
 from verifier.operators.part import part, places, reads
@@ -53,7 +54,11 @@ class Tile:
         numbers = {0: 0}
         for j in sorted(entries):
             numbers[j] = len(numbers)
-        *groups, output = (_layer(net.layers[j - 1], entries[j], kept, numbers) for j in sorted(entries))
+        # The last one is an output, whose function is never used.
+        layers = [net.layers[j - 1] if j < k else replace(net.layers[j - 1], function=RELU) for j in sorted(entries)]
+        *groups, output = (
+            _layer(layer, entries[j], kept, numbers) for j, layer in zip(sorted(entries), layers, strict=True)
+        )
         inner = tuple(sorted(entries))[:-1]
         small = Network((len(first),), tuple(groups), output)
         return cls(small, first, inner, tuple(entries[j] for j in inner))
@@ -95,7 +100,7 @@ def _layer(layer: Affine, rows: Tensor, kept: Sequence[Tensor | None], numbers: 
         columns = kept[source]
         if columns is not None and source in numbers:
             terms.append((numbers[source], part(term, rows, columns)))
-    nothing = ((0, Select.nothing(len(rows), len(inputs))),)  # every layer reads something
-    return replace(
-        layer, shape=(1, len(rows)), terms=tuple(terms) or nothing, bias=layer.bias[rows], bias_error=layer.bias_error[rows]
-    )
+    if not terms:  # every layer reads something
+        terms.append((0, Select.nothing(len(rows), len(inputs))))
+    bias, error = layer.bias[rows], layer.bias_error[rows]
+    return replace(layer, shape=(1, len(rows)), terms=tuple(terms), bias=bias, bias_error=error)

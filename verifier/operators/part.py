@@ -64,6 +64,11 @@ def part(linear: LinearMap, rows: Rows, columns: Int[Tensor, " c"]) -> LinearMap
         return compose(Diagonal(linear.scale[rows], linear.roundings), Select(_position(columns, rows), len(columns)))
     if isinstance(linear, Conv | Transposed) and _connected(linear):
         return _of_windows(linear, rows, columns)
+    return _of_matrix(linear, rows, columns)
+
+
+def _of_matrix(linear: LinearMap, rows: Rows, columns: Int[Tensor, " c"]) -> LinearMap:
+    """Some rows over all columns."""
     every = Select(_position(columns, torch.arange(linear.n_in, device=rows.device)), len(columns))
     if isinstance(linear, Dense) and linear.repeats == 1:
         return compose(Dense(linear.weight[rows], 1, linear.roundings), every)
@@ -98,6 +103,8 @@ def _of_chain(chain: Chain, rows: Rows, columns: Int[Tensor, " c"]) -> LinearMap
     wanted = [rows]
     for factor in reversed(chain.maps[1:]):
         wanted.append(reads(factor, wanted[-1]))
+    if not all(len(some) for some in (*wanted, columns)):  # only padding is read
+        return Select.nothing(len(rows), len(columns), rows.device)
     found: LinearMap | None = None
     for factor, own, before in zip(chain.maps, reversed(wanted), [columns, *reversed(wanted)], strict=False):
         one = part(factor, own, before)

@@ -42,6 +42,9 @@ from verifier.shapes import Float, Tensor
 FEW_INPUTS = 16
 """Where more of them move, halving each input once already makes more boxes than any search can bound."""
 
+DOMAIN = 8 * 48
+"""Bytes for each neuron of a domain while it is bounded: numbers in float64, and how many of them there are."""
+
 Members = tuple[int, tuple[int, ...]]
 """A box and those of its clauses that are open."""
 
@@ -73,7 +76,19 @@ class ProblemSearch:
     integer: MixedInteger = field(default_factory=MixedInteger)
     root_bytes: int = 2**28
     cores: int = 1  # processes that share the work
+    domain_bytes: int = 4 * 2**30  # of the domains that a search by signs bounds together
     journal: Journal = field(default_factory=Journal)
+
+    def within(self, memory_bytes: int) -> ProblemSearch:
+        """The same, holding no more than so many bytes: fewer domains at a time, zonotopes with fewer symbols."""
+        each = memory_bytes // self.cores
+        return replace(
+            self,
+            limits=replace(self.limits, memory_bytes=min(self.limits.memory_bytes, memory_bytes // 4)),
+            inputs=replace(self.inputs, memory_bytes=min(self.inputs.memory_bytes, each // 4)),
+            root_bytes=min(self.root_bytes, each // 8),
+            domain_bytes=each // 4,
+        )
 
     def by_inputs(self, problem: Problem) -> bool:
         """Whether boxes of the input are cut, at least at first."""
@@ -244,6 +259,8 @@ class _Task:
     def _signs(self, boxes: list[Members], regions: list[Region], policy: Policy, journal: Journal) -> SignSpace:
         if not self.problem.network.piecewise_linear:
             policy = replace(policy, tightening=policy.tightening.after_points())
+        together = max(1, self.options.domain_bytes // (DOMAIN * self.problem.network.neurons + 1))
+        policy = replace(policy, batch=min(policy.batch, together), fill=min(policy.fill, together))
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
         return SignSpace(root, policy, self.until, self.offer, journal)
 

@@ -148,6 +148,16 @@ class Forms:
         self.values[source] = self._boxes[source] = AffineForm(nothing, nothing, nothing, nothing)
 
 
+def symbols_of(net: Network, boxes: int, memory_bytes: int) -> int:
+    """How many symbols fit into memory: the forms of a layer before and after its neurons, and those of a residual."""
+    return memory_bytes // (4 * 4 * max(1, boxes) * max([net.n_in, *(layer.size for layer in net.layers)]))
+
+
+def symbols_within(net: Network, symbols: int, inputs: int) -> int:
+    """New symbols per group, if there may be so many in all, and the inputs take theirs."""
+    return min(MOST_SYMBOLS, max(0, symbols - inputs) // max(1, len(net.groups)))
+
+
 def fits_single(net: Network) -> bool:
     """Whether float32 suffices for the forms of a network, given in float64.
 

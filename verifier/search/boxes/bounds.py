@@ -14,6 +14,7 @@ from verifier.bounding.hidden import GroupBounds
 from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.relaxation.joint import MOST_SYMBOLS, Factors, JointProducts
 from verifier.bounding.relaxation.neurons import neurons_of
+from verifier.bounding.relaxation.zonotope import MOST_SYMBOLS as NEW_SYMBOLS
 from verifier.bounding.relaxation.zonotope import Zonotopes, propagate
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import of_rows
@@ -169,6 +170,7 @@ class BoxBounder:
     table: Table
     effort: Effort
     care: Care = field(default_factory=Care)
+    symbols: int = NEW_SYMBOLS  # of neurons, for each group
 
     def bound(self, boxes: BoxDomains) -> BoxBounds:
         """Require: all boxes have the same tier and something pending."""
@@ -206,7 +208,7 @@ class BoxBounder:
         """The pending clauses of all boxes, and their places in the table."""
         net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
         box, clause = torch.nonzero(boxes.pending, as_tuple=True)
-        found = propagate(net, boxes.low, boxes.high, moving=self.table.moving)
+        found = propagate(net, boxes.low, boxes.high, most=self.symbols, moving=self.table.moving)
         found = self.care.known(self.net, boxes, found)
         return Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box), clause
 

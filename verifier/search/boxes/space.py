@@ -14,7 +14,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.state import cat
-from verifier.bounding.relaxation.zonotope import fits_single
+from verifier.bounding.relaxation.zonotope import fits_single, symbols_of, symbols_within
 from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
@@ -54,6 +54,7 @@ class InputOptions:
     chunk_bytes: int = 4 * 2**20  # of one tensor of the zonotope: what a cache holds
     offers: int = 8  # points per batch that the falsifier may get
     care: Care = field(default_factory=Care)
+    memory_bytes: int = 2**32  # of the zonotope of one box: what does not fit becomes intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,8 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._widths = self._table.upper - self._table.lower
         single = net.to(dtype=torch.float32)
         self._first = SINGLE if fits_single(net) else DOUBLE
-        self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care)
+        symbols = symbols_within(net, symbols_of(net, 1, self.options.memory_bytes), self._table.inputs)
+        self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care, symbols)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._symbols = self._table.inputs + net.neurons  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
