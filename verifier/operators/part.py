@@ -37,12 +37,12 @@ def reads(linear: LinearMap, rows: Rows) -> Int[Tensor, " c"]:
     if not len(rows):
         return rows
     if isinstance(linear, Sum):
-        return torch.cat([reads(one, rows) for one in linear.maps]).unique()
+        return _distinct(torch.cat([reads(one, rows) for one in linear.maps]))
     if isinstance(linear, Diagonal):
         return rows
     if isinstance(linear, Select):
         taken = linear.index[rows]
-        return taken[taken >= 0].unique()
+        return _distinct(taken[taken >= 0])
     if isinstance(linear, Conv | Transposed) and _connected(linear):
         spans = _sources(linear, _box(rows, _out_shape(linear)))
         return rows.new_zeros(0) if spans is None else _inside(_in_shape(linear), spans, rows.device)
@@ -111,6 +111,11 @@ def _of_chain(chain: Chain, rows: Rows, columns: Int[Tensor, " c"]) -> LinearMap
         found = one if found is None else compose(one, found)
     assert found is not None
     return found
+
+
+def _distinct(index: Int[Tensor, " n"]) -> Int[Tensor, " c"]:
+    """Each number once, in ascending order."""
+    return index.sort().values.unique_consecutive().to(index.dtype)
 
 
 def _position(columns: Int[Tensor, " c"], wanted: Int[Tensor, " w"]) -> Int[Tensor, " w"]:
@@ -197,4 +202,5 @@ def _box(rows: Rows, shape: tuple[int, ...]) -> list[Span]:
 def _inside(shape: tuple[int, ...], spans: Sequence[Span], device: torch.device) -> Int[Tensor, " c"]:
     """All entries of a box of places, in all channels."""
     index = torch.arange(flat_size(shape), device=device).reshape(shape)
-    return index[(slice(None), *(slice(*span) for span in spans))].flatten()
+    inside = (slice(None), *(slice(*span) for span in spans))
+    return index[inside].flatten()

@@ -42,6 +42,9 @@ from verifier.shapes import Float, Tensor
 FEW_INPUTS = 16
 """Where more of them move, halving each input once already makes more boxes than any search can bound."""
 
+FEW_OF_LARGE = 8
+"""The same in networks of which a box takes about a second."""
+
 DOMAIN = 8 * 48
 """Bytes for each neuron of a domain while it is bounded: numbers in float64, and how many of them there are."""
 
@@ -94,7 +97,8 @@ class ProblemSearch:
         """Whether boxes of the input are cut, at least at first."""
         if self.splitting is Splitting.AUTO:
             moving = moves(problem.lower, problem.upper).sum(dim=1)
-            return bool((moving <= FEW_INPUTS).all())
+            few = FEW_OF_LARGE if is_large(problem.network, 1) else FEW_INPUTS
+            return bool((moving <= few).all())
         return self.splitting is Splitting.INPUTS
 
     def check(self, network: Network) -> None:
