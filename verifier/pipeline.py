@@ -16,6 +16,8 @@ import torch
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
 from verifier.bounding.forms import FormBounder
+from verifier.bounding.frugal import Frugal, is_large
+from verifier.bounding.hidden import GroupBounds
 from verifier.clock import Clock
 from verifier.config import Config
 from verifier.errors import UnsupportedOperator
@@ -288,6 +290,8 @@ class Pipeline:
         options = self.request.config.bounding
         self.status.tier = "linear"
         hidden = options.hidden() if self.recording is None else self.recording.hidden
+        cheap = self._cheap(hidden)
+        hidden = hidden if cheap is None else cheap
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
             if self.recording is None and options.usual and self._whole(Journal()).by_many_boxes(self.problem):
@@ -297,7 +301,14 @@ class Pipeline:
                 bounder = ClauseBounder(hidden, options.batch)
                 found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
         self._worst(found.worst)
-        return found
+        return found if cheap is None else replace(found, regions={})  # the search by signs needs better ones
+
+    def _cheap(self, hidden: GroupBounds) -> GroupBounds | None:
+        """What suffices for a large network of which few inputs move: boxes are cut first, and bounded again anyway."""
+        problem = self.problem
+        if not isinstance(hidden, Frugal) or not is_large(problem.network, len(problem.lower)):
+            return None
+        return hidden.cheap() if self._whole(Journal()).by_inputs(problem) else None
 
     def _worst(self, lower: float) -> None:
         self.status.lower_bound = lower
@@ -328,7 +339,7 @@ class Pipeline:
             integer=options.mixed_integer(),
             journal=journal,
             cores=self.processes,
-        )
+        ).within(self.request.config.bounding.budget)
 
     def _note(self, progress: Progress) -> None:
         counts, status = progress.counts, self.status

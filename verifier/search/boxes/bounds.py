@@ -15,6 +15,7 @@ from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.relaxation.joint import MOST_SYMBOLS, Factors, JointProducts
 from verifier.bounding.relaxation.least import least_rows
 from verifier.bounding.relaxation.neurons import neurons_of
+from verifier.bounding.relaxation.zonotope import MOST_SYMBOLS as NEW_SYMBOLS
 from verifier.bounding.relaxation.zonotope import Zonotopes, propagate
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import of_rows
@@ -178,6 +179,7 @@ class BoxBounder:
     effort: Effort
     care: Care = field(default_factory=Care)
     contraction: Contraction | None = None
+    symbols: int = NEW_SYMBOLS  # of neurons, for each group
 
     def bound(self, boxes: BoxDomains) -> BoxBounds:
         """Require: all boxes have the same tier and something pending.
@@ -187,7 +189,7 @@ class BoxBounder:
         anything.
         """
         net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
-        found = propagate(net, boxes.low, boxes.high, moving=self.table.moving)
+        found = propagate(net, boxes.low, boxes.high, most=self.symbols, moving=self.table.moving)
         if not self.care.forms:
             return self._swept(net, boxes, self.care.known(self.net, boxes, found))
         first = self._by_forms(boxes, found)

@@ -14,7 +14,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.state import cat
-from verifier.bounding.relaxation.zonotope import fits_single
+from verifier.bounding.relaxation.zonotope import fits_single, symbols_of, symbols_within
 from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
@@ -60,6 +60,7 @@ class InputOptions:
     offers: int = 8  # points per batch that the falsifier may get
     care: Care = field(default_factory=Care)
     double: bool = False  # for networks that run in float64: points and zonotopes are never rounded to float32
+    memory_bytes: int = 2**32  # of the zonotope of one box: what does not fit becomes intervals
 
 
 def contraction_of(problem: Problem, options: InputOptions) -> Contraction | None:
@@ -117,7 +118,9 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._first = DOUBLE if self.options.double or not fits_single(net) else SINGLE
         contraction = contraction_of(problem, self.options)
         self._least_children = self.options.least_children if contraction is None else 2
-        self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care, contraction)
+        symbols = symbols_within(net, symbols_of(net, 1, self.options.memory_bytes), self._table.inputs)
+        effort, care = self.options.effort, self.options.care
+        self._bounder = BoxBounder(net, single, self._table, effort, care, contraction, symbols)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._symbols = self._table.inputs + net.neurons  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
