@@ -60,6 +60,10 @@ class AffineForm:
         centre, radius, error = (x[boxes].to(torch.float64) for x in (self.centre, self.radius, self.error))
         return AffineForm(centre, spread, radius, error)
 
+    def select(self, rows: Int[Tensor, " d"]) -> AffineForm:
+        """Some of the boxes."""
+        return AffineForm(self.centre[rows], self.spread[:, rows], self.radius[rows], self.error[rows])
+
     def parts(self, count: int) -> tuple[AffineForm, ...]:
         """The entries in so many parts of equal size, one after the other."""
         if count == 1:
