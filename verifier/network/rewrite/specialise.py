@@ -42,14 +42,13 @@ class Choice:
     shape: tuple[int, ...]
     axis: int
     answer: tuple[int, ...]
-    last: bool
 
     def certain(self, low: Array, high: Array) -> Array | None:
         """What is chosen for all values between two flat vectors; None if that is not always the same."""
-        low, high = (np.moveaxis(ends.reshape(self.shape), self.axis, -1) for ends in (low, high))
-        best = low.argmax(axis=-1)
-        others = np.where(np.arange(low.shape[-1]) == best[..., None], -np.inf, high).max(axis=-1)
-        if not (low.max(axis=-1) > others).all():
+        below, above = (np.moveaxis(ends.reshape(self.shape), self.axis, -1) for ends in (low, high))
+        best: Array = below.argmax(axis=-1)
+        others = np.where(np.arange(self.shape[self.axis]) == np.expand_dims(best, -1), -np.inf, above).max(axis=-1)
+        if not (below.max(axis=-1) > others).all():
             return None
         return np.asarray(best.reshape(self.answer), dtype=np.int64)
 
@@ -189,4 +188,4 @@ def _choice(graph: Graph, node: onnx.NodeProto) -> Choice:
     given, shape = attributes(node), graph.shape(node.input[0], node)
     axis = given.get("axis", 0) % len(shape)
     answer = tuple(1 if i == axis else n for i, n in enumerate(shape) if i != axis or given.get("keepdims", 1))
-    return Choice(node.output[0], node.input[0], shape, axis, answer, bool(given.get("select_last_index", 0)))
+    return Choice(node.output[0], node.input[0], shape, axis, answer)
