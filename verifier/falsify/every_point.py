@@ -104,8 +104,16 @@ class _Members:
         values = self.run(points.astype(self.dtype))[0, self.model.n_out :]
         return _chosen(self.family, values, values)
 
+    def _chooses(self, point: Doubles, key: bytes) -> bool:
+        """Whether the file makes these choices at a point."""
+        found = self.guess(point[None])
+        return found is not None and _key(found) == key
+
     def of(self, chosen: tuple[Array, ...], points: Doubles) -> Network | None:
-        """The network of choices that are made at these points; None if there are too many, or numbers too large."""
+        """The network of choices that the file makes at some of these points, where it is compared.
+
+        None if there are none, or too many different ones, or if numbers are too large.
+        """
         key = _key(chosen)
         if key not in self.known:
             if len(self.known) >= MEMBERS:
@@ -113,7 +121,10 @@ class _Members:
             network = self.model.member(self.family, chosen)
             if beyond(network, torch.from_numpy(np.abs(points).max(axis=0))) is not None:
                 return None
-            compare(self, network, points[:COMPARED])
+            alike = [point for point in points[:COMPARED] if self._chooses(point, key)]
+            if not alike:
+                return None
+            compare(self, network, np.stack(alike))
             self.known[key] = network
         return self.known[key]
 

@@ -138,7 +138,7 @@ def specialise(
 ) -> Specialised | None:
     """The family of a network; None if no input is an integer.  `fixed` are inputs that have one value only.
 
-    Raises UnsupportedOperator if a mask is not made of exact numbers.
+    Raises UnsupportedOperator if integers themselves are read by what may round them.
     """
     graph = folded(model, input_shapes)
     whole, moved, moves = integer_entries(graph)
@@ -156,9 +156,7 @@ def specialise(
     for node in graph.nodes:
         start = node.op_type == "Cast" and set(moved.get(node.input[0], np.array([-1])).reshape(-1).tolist()) <= numbers
         depends = [name for name in node.input if name and name not in graph.constants]
-        if start or (depends and integers.issuperset(depends)):
-            if not start:
-                _require_exact(graph, node)
+        if start or (depends and integers.issuperset(depends) and _is_exact(graph, node)):
             part.append(node)
             integers.update(node.output)
     rest = [node for node in graph.nodes if not integers.intersection(node.output)]
@@ -176,12 +174,12 @@ def specialise(
     return Specialised(graph, tuple(needed), frozenset(integers), masks, shapes, choices)
 
 
-def _require_exact(graph: Graph, node: onnx.NodeProto) -> None:
+def _is_exact(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Whether what a node makes of integers and constants cannot be rounded."""
     kind = graph.types.get(node.output[0])
-    if node.op_type == "Cast" and kind in INTEGERS | {TensorProto.BOOL}:
-        return
-    if node.op_type not in EXACT and not (node.op_type in ARITHMETIC and kind in INTEGERS):
-        refuse(node, "what it makes of integers may be rounded")
+    if node.op_type == "Cast":
+        return kind in INTEGERS | {TensorProto.BOOL}
+    return node.op_type in EXACT or (node.op_type in ARITHMETIC and kind in INTEGERS)
 
 
 def _choice(graph: Graph, node: onnx.NodeProto) -> Choice:
