@@ -15,6 +15,9 @@ import torch
 
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
+from verifier.bounding.forms import FormBounder
+from verifier.bounding.frugal import Frugal, is_large
+from verifier.bounding.hidden import GroupBounds
 from verifier.clock import Clock
 from verifier.config import Config
 from verifier.errors import UnsupportedOperator
@@ -34,6 +37,7 @@ from verifier.processes import Forked, Forks, Send
 from verifier.proofs.recording import Recording
 from verifier.proofs.signs import SignScribe
 from verifier.proofs.trim import TrimmingScribe
+from verifier.property.asked import only_asked
 from verifier.property.heads import Restated, without_head
 from verifier.property.problem import ClauseRows, Problem, Stated, canonicalise
 from verifier.property.property import Property
@@ -89,7 +93,7 @@ def decide(request: Request, status: Status) -> Result:
             loaded = load(request, status)
         try:
             with status.phase("load"), torch_threads(1):
-                problem = problem_of(loaded, request.seed, merging, without_head if recording is None else as_given)
+                problem = problem_of(loaded, request.seed, merging, as_needed if recording is None else as_given)
         except UnsupportedOperator as error:
             return attack_unread(request, status, loaded, error)
         if recording is not None:
@@ -124,7 +128,7 @@ def attack(request: Request, status: Status) -> Result:
             loaded = load(request, status)
         try:
             with status.phase("load"), torch_threads(1):
-                problem = problem_of(loaded, request.seed, restate=without_head)
+                problem = problem_of(loaded, request.seed, restate=as_needed)
         except UnsupportedOperator as error:
             return attack_unread(request, status, loaded, error)
         witness = None
@@ -286,12 +290,25 @@ class Pipeline:
         options = self.request.config.bounding
         self.status.tier = "linear"
         hidden = options.hidden() if self.recording is None else self.recording.hidden
-        bounder = ClauseBounder(hidden, options.batch)
+        cheap = self._cheap(hidden)
+        hidden = hidden if cheap is None else cheap
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
-            found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
+            if self.recording is None and options.usual and self._whole(Journal()).by_many_boxes(self.problem):
+                by_forms = FormBounder(double=self.target.dtype is torch.float64)
+                found = by_forms.bound(self.problem, until, self._worst)
+            else:
+                bounder = ClauseBounder(hidden, options.batch)
+                found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
         self._worst(found.worst)
-        return found
+        return found if cheap is None else replace(found, regions={})  # the search by signs needs better ones
+
+    def _cheap(self, hidden: GroupBounds) -> GroupBounds | None:
+        """What suffices for a large network of which few inputs move: boxes are cut first, and bounded again anyway."""
+        problem = self.problem
+        if not isinstance(hidden, Frugal) or not is_large(problem.network, len(problem.lower)):
+            return None
+        return hidden.cheap() if self._whole(Journal()).by_inputs(problem) else None
 
     def _worst(self, lower: float) -> None:
         self.status.lower_bound = lower
@@ -322,7 +339,7 @@ class Pipeline:
             integer=options.mixed_integer(),
             journal=journal,
             cores=self.processes,
-        )
+        ).within(self.request.config.bounding.budget)
 
     def _note(self, progress: Progress) -> None:
         counts, status = progress.counts, self.status
@@ -356,6 +373,13 @@ Restate = Callable[[Network, Property], Restated | None]
 
 def as_given(network: Network, prop: Property) -> None:
     """Nothing is restated: proofs and tables of bounds speak of the outputs of the file."""
+
+
+def as_needed(network: Network, prop: Property) -> Restated | None:
+    """Without the function that the network ends with, and without outputs that nobody asks for, where that can be."""
+    bare = without_head(network, prop)
+    asked = only_asked(network, prop) if bare is None else only_asked(bare.network, bare.property)
+    return bare if asked is None else asked
 
 
 def load_problem(request: Request, status: Status) -> tuple[Problem, Original]:
