@@ -79,7 +79,7 @@ class _Block:
 
 
 @dataclass(eq=False)
-class _Members:
+class _Networks:
     """The networks of a family by their choices, each compared with the file as soon as it is made."""
 
     model: OnnxModel
@@ -148,7 +148,7 @@ class _Box:
         family = self.model.specialised(self._fixed())
         if family is None:
             return None
-        members = _Members(self.model, family, self.model.extended(family))
+        members = _Networks(self.model, family, self.model.extended(family))
         count = 0
         for integers in self._blocks():
             points = np.repeat(self.lower[None], len(integers), axis=0)
@@ -188,7 +188,7 @@ class _Box:
             ]
             yield np.array(list(itertools.product(*ranges)), dtype=np.float64)
 
-    def _closed(self, members: _Members, block: _Block, until: Clock) -> int | None:
+    def _closed(self, members: _Networks, block: _Block, until: Clock) -> int | None:
         """How many parts of a block were bounded until all of it was closed: halves of what could not be."""
         pending, count = [(block.integers.min(axis=0), block.integers.max(axis=0))], 0
         while pending:
@@ -209,7 +209,7 @@ class _Box:
                 pending += [(low, below), (above, high)]
         return count
 
-    def _judged(self, members: _Members, block: _Block, parts: Sequence[tuple[Doubles, Doubles]]) -> list[bool]:
+    def _judged(self, members: _Networks, block: _Block, parts: Sequence[tuple[Doubles, Doubles]]) -> list[bool]:
         """Which parts of a block hold no counterexample."""
         inside = [block.inside(*part) for part in parts]
         ends = []

@@ -34,7 +34,7 @@ ARITHMETIC = frozenset("Add Sub Mul Neg Abs Min Max".split())
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ArgMaxNode:
     """An ArgMax: the value that it chooses from, its shape, the axis, and the shape of the answer."""
 
     output: str
@@ -62,7 +62,7 @@ class Specialised:
     made: frozenset[str]  # what it makes of integers
     masks: tuple[str, ...]
     mask_shapes: tuple[tuple[int, ...], ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[ArgMaxNode, ...]
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -182,8 +182,8 @@ def _is_exact(graph: Graph, node: onnx.NodeProto) -> bool:
     return node.op_type in EXACT or (node.op_type in ARITHMETIC and kind in INTEGERS)
 
 
-def _choice(graph: Graph, node: onnx.NodeProto) -> Choice:
+def _choice(graph: Graph, node: onnx.NodeProto) -> ArgMaxNode:
     given, shape = attributes(node), graph.shape(node.input[0], node)
     axis = given.get("axis", 0) % len(shape)
     answer = tuple(1 if i == axis else n for i, n in enumerate(shape) if i != axis or given.get("keepdims", 1))
-    return Choice(node.output[0], node.input[0], shape, axis, answer)
+    return ArgMaxNode(node.output[0], node.input[0], shape, axis, answer)
