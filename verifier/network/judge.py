@@ -189,7 +189,7 @@ def _rounding(network: Network, x: Float64[Tensor, "P n0"], dtype: np.dtype[Any]
         errors.append((error + gamma(layer.depth) * size).expand(len(x), layer.size))
         if layer is not network.output:
             values[-1], errors[-1] = _applied(layer.function, values[-1], errors[-1])
-    allowed = 4.0 * errors[-1]
+    allowed = (4.0 * errors[-1]).nan_to_num(0.0, 0.0)  # a quotient near a pole says nothing of the other outputs
     if dtype == np.float32:
         runs = [network.to(dtype=torch.float32).forward(x.to(torch.float32)).to(torch.float64)]
         if not network.piecewise_linear:
