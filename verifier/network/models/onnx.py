@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from os import PathLike
 from pathlib import Path
 
@@ -51,6 +52,11 @@ class OnnxModel(SourceModel):
         self._external = load_external(self.proto, path)
         self._session: ort.InferenceSession | None = None
         self._takes_batches: bool | None = None if self._open_batch else False
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers its constants hold, zeros included."""
+        return sum(math.prod(tensor.dims) for tensor in self.proto.graph.initializer)
 
     def __repr__(self) -> str:
         return f"OnnxModel({str(self.path)!r}, input_shape={self.input_shape})"
