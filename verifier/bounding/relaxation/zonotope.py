@@ -114,25 +114,69 @@ def propagate(
 
     `moving` names the inputs that get symbols, if the others are constant up to rounding.
     """
-    dtype = net.output.bias.dtype
-    forms, boxes = [AffineForm.of_box(lower, upper, dtype, moving)], [AffineForm.of_interval(lower, upper, dtype)]
-    l_hat, u_hat, noises, factors, symbols = [], [], [], list[AffineForm | None](), len(forms[0].spread)
+    walk = Forms(lower, upper, net.output.bias.dtype, moving)
+    l_hat, u_hat, noises, factors = [], [], [], list[AffineForm | None]()
     for group in net.groups:
-        form = image(group, forms)
-        low, high = form.ends()
-        if any(source for source, _ in group.terms):  # else the interval image is the same
-            box_low, box_high = image(group, boxes).ends()
-            low, high = torch.maximum(low, box_low), torch.minimum(high, box_high)
-        activated, noise = activate(form, band_of(group.function, form, (low, high)), symbols, most)
-        symbols = len(activated.spread)
-        forms.append(activated)
-        boxes.append(AffineForm.of_interval(*_activation(group.function, low, high), dtype))
+        form, (low, high) = walk.image(group)
+        noises.append(walk.enter(group.function, form, (low, high), most))
         l_hat.append(low)
         u_hat.append(high)
-        noises.append(noise)
         factors.append(form if group.function.arity > 1 else None)
-    output = image(net.output, forms)
+    output = image(net.output, walk.values)
     return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), output, tuple(factors), moving)
+
+
+class Forms:
+    """Forms and intervals of the values of all sources so far, beginning with the input.
+
+    Group after group: `image` gives the form and the bounds of x_hat, `enter` goes on from any bounds that hold.
+    """
+
+    def __init__(
+        self,
+        lower: Float[Tensor, "D n0"],
+        upper: Float[Tensor, "D n0"],
+        dtype: torch.dtype,
+        moving: Int[Tensor, " m"] | None,
+    ) -> None:
+        self.values = [AffineForm.of_box(lower, upper, dtype, moving)]
+        self._boxes = [AffineForm.of_interval(lower, upper, dtype)]
+        self.symbols = len(self.values[0].spread)
+
+    def image(self, group: Affine) -> tuple[AffineForm, tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]]:
+        """The form of x_hat, and its bounds: those of the form and those of intervals, whichever are better."""
+        form = image(group, self.values)
+        low, high = form.ends()
+        if any(source for source, _ in group.terms):  # else the interval image is no better
+            box_low, box_high = image(group, self._boxes).ends()
+            low, high = torch.maximum(low, box_low), torch.minimum(high, box_high)
+        return form, (low, high)
+
+    def enter(
+        self, function: Function, form: AffineForm, ends: tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]], most: int
+    ) -> Noise:
+        """The next group, with `most` new symbols at most."""
+        dtype = form.centre.dtype
+        activated, noise = activate(form, band_of(function, form, ends), self.symbols, most)
+        self.symbols = len(activated.spread)
+        self.values.append(activated)
+        self._boxes.append(AffineForm.of_interval(*_activation(function, *ends), dtype))
+        return noise
+
+    def drop(self, source: int) -> None:
+        """Nobody reads that source any more."""
+        nothing = self.values[source].centre.new_zeros(0)
+        self.values[source] = self._boxes[source] = AffineForm(nothing, nothing, nothing, nothing)
+
+
+def symbols_of(net: Network, boxes: int, memory_bytes: int) -> int:
+    """How many symbols fit into memory: the forms of a layer before and after its neurons, and those of a residual."""
+    return memory_bytes // (4 * 4 * max(1, boxes) * max([net.n_in, *(layer.size for layer in net.layers)]))
+
+
+def symbols_within(net: Network, symbols: int, inputs: int) -> int:
+    """New symbols per group, if there may be so many in all, and the inputs take theirs."""
+    return min(MOST_SYMBOLS, max(0, symbols - inputs) // max(1, len(net.groups)))
 
 
 def fits_single(net: Network) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.state import cat
-from verifier.bounding.relaxation.zonotope import fits_single
+from verifier.bounding.relaxation.zonotope import fits_single, symbols_of, symbols_within
 from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
@@ -22,7 +22,9 @@ from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Care, Effort
 from verifier.search.boxes.boxes import BoxDomains, Table, divisible, moved_ends, moves, split
 from verifier.search.boxes.candidates import Candidates
+from verifier.search.boxes.contract import Contraction
 from verifier.search.domains import Offer, Outcome, outweighed
+from verifier.search.implied import all_force
 from verifier.search.journal import Bounded, By, Clipped, Closed, Finishing, Journal, Place, Split
 from verifier.search.space import Leaves, Remaining, Space
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -58,6 +60,17 @@ class InputOptions:
     offers: int = 8  # points per batch that the falsifier may get
     care: Care = field(default_factory=Care)
     double: bool = False  # for networks that run in float64: points and zonotopes are never rounded to float32
+    memory_bytes: int = 2**32  # of the zonotope of one box: what does not fit becomes intervals
+
+
+def contraction_of(problem: Problem, options: InputOptions) -> Contraction | None:
+    """How the rows of clauses contract boxes, where all clauses force signs and nobody has to follow how.
+
+    Then a cut settles many other inputs at once, so there may be many, and every cut waits for what the last one did.
+    """
+    if options.care.followed or not all_force(problem):
+        return None
+    return Contraction.of(problem.network)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +116,11 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._widths = self._table.upper - self._table.lower
         single = net if self.options.double else net.to(dtype=torch.float32)
         self._first = DOUBLE if self.options.double or not fits_single(net) else SINGLE
-        self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care)
+        contraction = contraction_of(problem, self.options)
+        self._least_children = self.options.least_children if contraction is None else 2
+        symbols = symbols_within(net, symbols_of(net, 1, self.options.memory_bytes), self._table.inputs)
+        effort, care = self.options.effort, self.options.care
+        self._bounder = BoxBounder(net, single, self._table, effort, care, contraction, symbols)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._symbols = self._table.inputs + net.neurons  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
@@ -145,7 +162,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
 
     def split(self, parents: BoxDomains) -> BoxDomains:
         with self._cutting:
-            made = split(parents, min(self.options.least_children, self.parents))
+            made = split(parents, min(self._least_children, self.parents))
             made = made.select(made.kinks.argsort())
             return self._born(made, made.number, lambda: moved_ends(parents, made))
 
