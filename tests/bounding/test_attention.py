@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import networks
 import pytest
@@ -11,12 +12,15 @@ from bounding.cases import random_rows, root, value
 from torch import nn
 
 from verifier.bounding import hidden
+from verifier.bounding.clauses import ClauseBounder
 from verifier.bounding.core.base import Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.hidden import RootBounds, Sharpened, shares_of_loss
 from verifier.bounding.solvers.crown import Linear
+from verifier.loading import GivenFiles
 from verifier.network.models.module import ModuleModel
 from verifier.network.network import Network
+from verifier.pipeline import problem_of
 
 TOKENS, WIDTH = 3, 4
 
@@ -159,3 +163,12 @@ def test_laborious_groups_that_cost_nothing_keep_their_intervals(
     x = networks.points(*box, 200, 2)
     for low, high, x_hat in zip(found.l_hat, found.u_hat, attention.preactivations(x), strict=False):
         assert bool(((x_hat >= low) & (x_hat <= high)).all())
+
+
+@pytest.mark.slow
+def test_a_public_network_with_attention_is_bounded_at_the_root(benchmarks: Path) -> None:
+    folder = benchmarks / "vit"
+    names = "onnx/pgd_2_3_16.onnx", "vnnlib/pgd_2_3_16_2296.vnnlib"
+    network, prop = (str(next(folder.glob(f"{name}*"))) for name in names)
+    problem = problem_of(GivenFiles(network, prop).load(), seed=0)
+    assert ClauseBounder().bound(problem, Until()).worst > 0.5
