@@ -103,6 +103,10 @@ class GroupBounds(ABC):
         """Whether it bounds networks with other functions than ReLUs."""
         return True
 
+    def within(self, memory_bytes: int) -> GroupBounds:
+        """The same, holding no more than so many bytes at once."""
+        return replace(self, memory_bytes=min(self.memory_bytes, memory_bytes))
+
     def region(
         self,
         net: Network,
@@ -149,7 +153,7 @@ class GroupBounds(ABC):
 
         for some, found in zip(chunks, workers.map(bounded, chunks, until.expired), strict=True):
             if found is not None:
-                _intersect(low, high, some, found)
+                intersect(low, high, some, found)
         return low, high
 
 
@@ -202,7 +206,7 @@ class RootBounds(GroupBounds):
         probe = Probe(k, bounds, 12 * widest(net, k) * ends[0].element_size() * region.count)
         passing = _passing(ends)  # in the order that a deadline may cut short: ambiguous neurons first
         alike = _alike(net.groups[k - 1])
-        some = _ambiguous(net.groups[k - 1], ends, alike)
+        some = ambiguous(net.groups[k - 1], ends, alike)
         ends = _shared(alike, self._narrowed(ends, some, probe, until, workers))
         if not net.groups[k - 1].function.is_relu or len(passing) * probe.bytes_each > self.passing_bytes:
             return ends
@@ -262,7 +266,7 @@ class Sharpened(GroupBounds):
         each = 96 * widest(net, k) * ends[0].element_size() * region.count
         mine = workers if self.told is None else IN_TURN
         alike = None if self.bounder.separately else _alike(net.groups[k - 1])
-        some = _ambiguous(net.groups[k - 1], ends, alike)
+        some = ambiguous(net.groups[k - 1], ends, alike)
         return _shared(alike, self._narrowed(ends, some, Probe(k, bounds, each), until, mine))
 
 
@@ -315,7 +319,7 @@ def _alike(group: Affine) -> Alike | None:
     return None if group.function.is_relu else group.alike
 
 
-def _ambiguous(group: Affine, ends: Ends, alike: Alike | None) -> Int[Tensor, " c"]:
+def ambiguous(group: Affine, ends: Ends, alike: Alike | None = None) -> Int[Tensor, " c"]:
     """The entries that are not linear within their bounds in some box; of those that are alike, the first one."""
     bent = group.function.bends(*ends).any(dim=0)
     if alike is not None:
@@ -334,19 +338,13 @@ def _passing(ends: Ends) -> Int[Tensor, " c"]:
     return torch.nonzero(((low >= 0) & (high > 0)).any(dim=0) & ~((low < 0) & (high > 0)).any(dim=0)).flatten()
 
 
-def _intersect(
+def intersect(
     low: Float[Tensor, "D n"], high: Float[Tensor, "D n"], neurons: Int[Tensor, " c"], bound: Float[Tensor, "D S"]
 ) -> None:
     """Tighten in place by bounds of +e_i and -e_i at the given neurons; NaN tightens nothing."""
     below, above = bound[:, : len(neurons)], -bound[:, len(neurons) :]
     low[:, neurons] = torch.where(below > low[:, neurons], below, low[:, neurons])
     high[:, neurons] = torch.where(above < high[:, neurons], above, high[:, neurons])
-
-
-@HIDDEN.register("best")
-@HIDDEN.register("crown")
-def with_crown() -> GroupBounds:
-    return RootBounds(Slope.ADAPTIVE)
 
 
 @HIDDEN.register("best_all")
