@@ -11,10 +11,11 @@ import torch
 from bounding.cases import random_rows, root, value
 from torch import nn
 
-from verifier.bounding import hidden
+from verifier.bounding import HIDDEN, frugal, hidden
 from verifier.bounding.clauses import ClauseBounder
 from verifier.bounding.core.base import Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.frugal import Frugal
 from verifier.bounding.hidden import RootBounds, Sharpened, shares_of_loss
 from verifier.bounding.solvers.crown import Linear
 from verifier.loading import GivenFiles
@@ -165,10 +166,24 @@ def test_laborious_groups_that_cost_nothing_keep_their_intervals(
         assert bool(((x_hat >= low) & (x_hat <= high)).all())
 
 
+def test_frugal_bounds_leave_attention_to_those_that_know_repetitions(
+    attention: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds, box, rows = Frugal(RootBounds()), boxed(attention, 0.1), rows_of(attention)
+    assert bounds.for_rows(attention, box, rows, Until()) is bounds  # a small network
+    monkeypatch.setattr(frugal, "LARGE", 0.0)
+    assert bounds.for_rows(attention, box, rows, Until()) is bounds  # few inputs move
+    monkeypatch.setattr(frugal, "FEW_MOVING", 4)
+    assert bounds.for_rows(attention, box, rows, Until()) is bounds.base
+    plain = networks.dense(1, (8, 6, 5, 2))
+    box = networks.box(plain, 1, 0.1)
+    assert bounds.for_rows(plain, box, rows_of(plain), Until()) is bounds  # nothing repeats
+
+
 @pytest.mark.slow
 def test_a_public_network_with_attention_is_bounded_at_the_root(benchmarks: Path) -> None:
     folder = benchmarks / "vit"
     names = "onnx/pgd_2_3_16.onnx", "vnnlib/pgd_2_3_16_2296.vnnlib"
     network, prop = (str(next(folder.glob(f"{name}*"))) for name in names)
     problem = problem_of(GivenFiles(network, prop).load(), seed=0)
-    assert ClauseBounder().bound(problem, Until()).worst > 0.5
+    assert ClauseBounder(HIDDEN.build("best")).bound(problem, Until()).worst > 0.5
