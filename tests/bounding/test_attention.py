@@ -123,8 +123,11 @@ def test_planes_alone_are_those_of_whole_sweeps(seed: int) -> None:
 # -- groups that need no sweep -------------------------------------------------------------------------------
 
 
-def rows_of(net: Network) -> Objective:
-    return replace(random_rows(net, 4, 2), inputs=None)
+def rows_of(net: Network, above: float = 0.0) -> Objective:
+    """Rows that are negative somewhere; or positive, if they are moved far up."""
+    rows = random_rows(net, 4, 2)
+    assert rows.constant is not None
+    return replace(rows, inputs=None, constant=rows.constant - 5.0 + above)
 
 
 def test_parts_of_the_loss_belong_to_somebody(attention: Network) -> None:
@@ -135,6 +138,12 @@ def test_parts_of_the_loss_belong_to_somebody(attention: Network) -> None:
     assert all(0 <= share <= 1 for share in shares)
     assert [share for share, relu in zip(shares, kinds, strict=True) if relu] == [1.0]
     assert sum(share for share, relu in zip(shares, kinds, strict=True) if not relu) > 0
+
+
+def test_rows_that_are_positive_already_need_no_sweep(attention: Network) -> None:
+    region, rows = root(attention, *boxed(attention, 0.02)), rows_of(attention, above=50.0)
+    shares = shares_of_loss(Sweep.prepare(attention, region, rows.layer), rows)
+    assert shares == [float(group.function.is_relu) for group in attention.groups]
 
 
 def test_where_bounds_are_far_off_everything_is_swept(attention: Network) -> None:
