@@ -302,7 +302,7 @@ def shares_of_loss(sweep: Sweep, rows: Objective) -> list[float]:
         there = there + (rows.inputs * middle).sum(dim=-1)
     trace = sweep.backward(rows, Linear().choices(sweep))
     lost = there - (trace.plane.slope * middle).sum(dim=-1) - trace.plane.offset
-    unclear = ~(trace.lower > 0)
+    unclear = ~(trace.lower > 0) & (rows.coefficients != 0).any(dim=-1)  # rows of zeros only fill up
     near = (lost <= FAR * there.abs()) | ~unclear
     shares = []
     for k, neurons in enumerate(sweep.neurons, 1):
