@@ -1,4 +1,4 @@
-"""Random networks of the shapes of large benchmarks: an answer in time, within a budget of memory.
+"""Random networks of the shapes of large benchmarks: loaded in seconds, within a budget of memory, and answered.
 
 Their weights are random, so no bounds of theirs mean anything; what counts is that there is an answer at all.
 """

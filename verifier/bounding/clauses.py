@@ -77,7 +77,8 @@ class ClauseBounder:
                 break
             table = RowsOfBoxes.of(problem, some)
             sides = problem.lower[some], problem.upper[some]
-            region = self.intermediate.region(problem.network, *sides, until, workers)
+            hidden = self.intermediate.for_rows(problem.network, sides, table.objective, until)
+            region = hidden.region(problem.network, *sides, until, workers)
             found, swept, error, x0 = self._rows(problem.network, region, table, until)
             for clause, rows in table.rows_of.items():
                 best = int(found[rows].argmax())

@@ -69,6 +69,11 @@ class Bounding(Options, frozen=True):
         """The method of that name.  Guarantee: in float64 its bounds are rigorous, but for linear programs."""
         return BOUNDERS.build(method, getattr(self, method, None))
 
+    @property
+    def usual(self) -> bool:
+        """Whether nobody asked for a certain way to bound hidden neurons."""
+        return self.intermediate == "best" and self.sharpen == "none"
+
     def hidden(self) -> GroupBounds:
         """How the hidden neurons get their bounds."""
         from verifier.bounding.hidden import Sharpened

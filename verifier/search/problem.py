@@ -24,7 +24,7 @@ from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.boxes.boxes import moves
-from verifier.search.boxes.space import InputOptions, InputSpace
+from verifier.search.boxes.space import InputOptions, InputSpace, contraction_of
 from verifier.search.domains import DomainsT, Offer, Outcome, Progress, outweighed
 from verifier.search.integer import ClausePrograms, IntegerSearch
 from verifier.search.journal import Journal, Merged, Settled
@@ -45,6 +45,9 @@ FEW_INPUTS = 16
 FEW_OF_LARGE = 8
 """The same in networks of which a box takes about a second."""
 
+MANY_BOXES = 16
+"""With more boxes of few moving inputs, the bounds that a search by signs begins with take longer than all the rest."""
+
 DOMAIN = 8 * 48
 """Bytes for each neuron of a domain while it is bounded: numbers in float64, and how many of them there are."""
 
@@ -55,7 +58,7 @@ Members = tuple[int, tuple[int, ...]]
 class Splitting(Enum):
     """What domains are."""
 
-    AUTO = "auto"  # boxes where few inputs move, in a race with signs; else signs
+    AUTO = "auto"  # boxes where few inputs move or rows contract boxes, in a race with signs; else signs
     RELUS = "relus"
     INPUTS = "inputs"
     MIP = "mip"  # mixed-integer programs: HiGHS splits, and proves nothing
@@ -98,8 +101,12 @@ class ProblemSearch:
         if self.splitting is Splitting.AUTO:
             moving = moves(problem.lower, problem.upper).sum(dim=1)
             few = FEW_OF_LARGE if is_large(problem.network, 1) else FEW_INPUTS
-            return bool((moving <= few).all())
+            return bool((moving <= few).all()) or contraction_of(problem, self.inputs) is not None
         return self.splitting is Splitting.INPUTS
+
+    def by_many_boxes(self, problem: Problem) -> bool:
+        """Whether boxes of the input are cut from the first to the last, because there are so many of them."""
+        return len(problem.lower) > MANY_BOXES and self.by_inputs(problem)
 
     def check(self, network: Network) -> None:
         """Raises InputError, in one sentence, if some method that was asked for knows ReLUs only and others exist."""
@@ -123,7 +130,8 @@ class ProblemSearch:
         waiting = open_clauses(problem, found)
         if not waiting:
             return Outcome(None, None, Progress())
-        task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, target, clock))
+        options = replace(self, inputs=replace(self.inputs, double=target.dtype is torch.float64))
+        task = _Task(options, problem, found, Until(clock), Offers(self.falsifier, target, clock))
         return run(self._search(task, waiting), task.until, report)
 
     def _search(self, task: _Task, waiting: list[Members]) -> Search:
@@ -135,7 +143,7 @@ class ProblemSearch:
         if not self.by_inputs(task.problem):
             makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
             return OneAfterAnother(makers, self.limits, task.until)
-        if self.splitting is Splitting.INPUTS or len(groups) > 1:
+        if self.splitting is Splitting.INPUTS or len(groups) > 1 or len(waiting) > MANY_BOXES:
             return task.boxes(waiting)
         return Race([partial(task.boxes, waiting), partial(task.bounded_signs, waiting)])
 

@@ -17,7 +17,7 @@ source:     zonotopes with one error term per neuron (Singh et al. 2018, "Fast a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -30,6 +30,11 @@ from verifier.shapes import Bool, Float, Int, Tensor
 
 MOST_SYMBOLS = 512
 """New symbols per group and box at most; the smallest ones beyond become plain intervals."""
+
+FAINT, FAINT_KINK = 2.0**-16, 2.0**-30
+"""Gaps of curves and products, and those of ReLUs, that are smaller than this share of the largest radius of their box
+become plain intervals too.  Where nothing moves, all that is left are rounding errors: a product with a factor that is
+fixed has such a gap, and so has a ReLU of zero."""
 
 LOST = 2.0**20
 """Results of a form that may have underflowed, each by less than the smallest normal number: what a layer magnifies."""
@@ -57,6 +62,11 @@ class Noise:
     below: Float[Tensor, "D a"]
     count: Int[Tensor, " D"]
 
+    def select(self, rows: Int[Tensor, " d"]) -> Noise:
+        """Some of the boxes."""
+        alike = {name: getattr(self, name)[rows] for name in ("neuron", "present", "scale", "above", "below", "count")}
+        return replace(self, share=self.share[:, rows], **alike)
+
 
 @dataclass(frozen=True, eq=False)
 class Zonotopes:
@@ -72,6 +82,17 @@ class Zonotopes:
     output: AffineForm
     factors: tuple[AffineForm | None, ...]
     moving: Int[Tensor, " m"] | None = None
+
+    def select(self, rows: Int[Tensor, " d"]) -> Zonotopes:
+        """Some of the boxes."""
+        return replace(
+            self,
+            l_hat=tuple(low[rows] for low in self.l_hat),
+            u_hat=tuple(high[rows] for high in self.u_hat),
+            noises=tuple(noise.select(rows) for noise in self.noises),
+            output=self.output.select(rows),
+            factors=tuple(None if form is None else form.select(rows) for form in self.factors),
+        )
 
     @property
     def ambiguous(self) -> Int[Tensor, " D"]:
@@ -198,11 +219,12 @@ def activate(form: AffineForm, band: Band, symbols: int, most: int) -> tuple[Aff
     """The form of a group's activations, given that of x_hat: one new symbol per bent neuron, after all `symbols`."""
     parts, gap = form.parts(len(band.slopes)), band.gap
     u, old = unit_roundoff(gap.dtype), len(form.spread)
-    count = band.bent.sum(dim=1)
+    count = _worth_a_symbol(band, parts).sum(dim=1)
     places = min(most, int(count.max()) if len(gap) else 0)
     chosen, neuron = gap.topk(places, dim=1)
+    own, rest = torch.zeros_like(gap).scatter(1, neuron, chosen), gap.scatter(1, neuron, 0.0)
     spread = form.spread.new_empty(symbols + places, *gap.shape)
-    centre, radius, error = band.offset, gap, band.error
+    centre, radius, error = band.offset, own, band.error
     for number, (slope, size, part) in enumerate(zip(band.slopes, band.sizes, parts, strict=True)):
         if number:
             spread[:old].addcmul_(part.spread, slope)
@@ -213,10 +235,17 @@ def activate(form: AffineForm, band: Band, symbols: int, most: int) -> tuple[Aff
     assert error is not None
     spread[old:].zero_()
     spread[symbols:].scatter_(2, neuron.T.unsqueeze(-1), chosen.T.unsqueeze(-1))
-    if places == most:
-        error = error + gap.scatter(1, neuron, 0.0)
-    activated = AffineForm(centre, spread, radius, error * (1 + 4 * u))
+    activated = AffineForm(centre, spread, radius, (error + rest) * (1 + 4 * u))
     return activated, _noise(parts, band, (symbols, neuron, chosen), count)
+
+
+def _worth_a_symbol(band: Band, parts: Sequence[AffineForm]) -> Bool[Tensor, "D n"]:
+    """Which bent neurons have a gap that is worth a symbol; NaN is, and spoils the bound."""
+    radius, size = band.gap, band.offset.abs()
+    for slope, part in zip(band.sizes, parts, strict=True):
+        radius, size = radius + slope * part.radius, size + slope * part.centre.abs()
+    share, noise = FAINT_KINK if band.sharp else FAINT, FEW * unit_roundoff(radius.dtype) * size
+    return band.bent & ~(band.gap <= torch.maximum(share * radius, noise).amax(dim=1, keepdim=True))
 
 
 def _noise(
