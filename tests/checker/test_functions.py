@@ -17,6 +17,8 @@ EXACT = {
     "Sigmoid": lambda t: 1 / (1 + mpmath.exp(-t)),
     "Tanh": mpmath.tanh,
     "Exp": mpmath.exp,
+    "Log": mpmath.log,
+    "Softplus": lambda t: mpmath.log1p(mpmath.exp(t)),
     "Sin": mpmath.sin,
     "Cos": mpmath.cos,
 }
@@ -24,6 +26,8 @@ DERIVATIVES = {
     "Sigmoid": lambda t: 1 / (2 + mpmath.exp(-t) + mpmath.exp(t)),
     "Tanh": lambda t: 1 / mpmath.cosh(t) ** 2,
     "Exp": mpmath.exp,
+    "Log": lambda t: 1 / t,
+    "Softplus": lambda t: 1 / (1 + mpmath.exp(-t)),
     "Sin": mpmath.cos,
     "Cos": lambda t: -mpmath.sin(t),
 }
@@ -40,6 +44,8 @@ def bounds(function: Any, rng: np.random.Generator, n: int) -> tuple[np.ndarray,
     if function.name == "Pow" and not function.whole:
         low, high = np.abs(low), np.abs(low) + width
         low = np.where(rng.random(n) < 0.1, 0.0, low) if function.exponent > 0 else low
+    elif function.name == "Log":
+        low, high = np.abs(low) + 1e-6, np.abs(low) + 1e-6 + width
     elif function.name == "Pow" and function.exponent < 0:
         low, high = np.abs(low) + 1e-3, np.abs(low) + 1e-3 + width
         turned = rng.random(n) < 0.5
