@@ -99,11 +99,12 @@ def searched(net: str, prop: str, timeout: float, proof: str | None) -> Line:
 
 
 def checked(net: str, prop: str, proof: str) -> Line:
-    """Checks a proof; the seconds are those that reading the network does not take."""
+    """Checks a proof; the seconds are those that reading network and property does not take."""
     from verifier.checker.check import check
     from verifier.checker.graph import read_network
+    from verifier.checker.vnnlib import read_property
 
-    reading = spent(lambda: read_network(unpacked(Path(net))))
+    reading = spent(lambda: (read_network(unpacked(Path(net))), read_property(unpacked(Path(prop)).decode())))
     done = spent(lambda: check(net, prop, proof))
     return done.found.record | {"cpu": done.cpu - reading.cpu, "wall": done.wall - reading.wall}
 

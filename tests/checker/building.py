@@ -71,9 +71,13 @@ def improve(group: int, lower: Sequence[int], upper: Sequence[int], witness: byt
     return varint(4) + varint(group) + members(lower) + members(upper) + witness
 
 
-def shrink(planes: Sequence[tuple[int, bytes]], ends: Sequence[tuple[int, int, float]]) -> bytes:
-    """Planes are (clause, lambda and witness); ends are (input, side, value)."""
-    found = varint(5) + varint(len(planes)) + b"".join(varint(clause) + rest for clause, rest in planes)
+def shrink(
+    planes: Sequence[tuple[int, bytes]], ends: Sequence[tuple[int, int, float]], each: Sequence[int] | None = None
+) -> bytes:
+    """Planes are (clause, lambdas and witness), `each` says how many lambdas; ends are (input, side, value)."""
+    counts = [1] * len(planes) if each is None else each
+    found = varint(5) + varint(len(planes))
+    found += b"".join(varint(c) + varint(count) + rest for (c, rest), count in zip(planes, counts, strict=True))
     return found + varint(len(ends)) + b"".join(varint(2 * j + side) + struct.pack("<d", v) for j, side, v in ends)
 
 

@@ -327,14 +327,16 @@ class Forger:
 
     def box_shrunk(self) -> list[Piece]:
         at = self.place(DEFAULT, CLOSE)
-        planes = [(c, self.weights(c) + self.witness()) for c in range(len(self.problem.clauses))]
+        each = [1 + self.number(2 + len(clause.rows)) for clause in self.problem.clauses]
+        lambdas = [b"".join(self.weights(c) for _ in range(count)) for c, count in enumerate(each)]
+        planes = [(c, own + self.witness()) for c, own in enumerate(lambdas)]
         ends = [
             (j, side, self.inside(j))
             for j in range(self.problem.net.n_in)
             for side in (0, 1)
             if self.rng.random() < 0.3
         ]
-        new = [Piece(SHRINK, 1, shrink(planes, ends)), Piece(DEFAULT, 1, default())]
+        new = [Piece(SHRINK, 1, shrink(planes, ends, each)), Piece(DEFAULT, 1, default())]
         return self.replaced(slice(at, at), *new)
 
     def shrunk_elsewhere(self) -> list[Piece]:

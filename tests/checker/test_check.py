@@ -230,6 +230,34 @@ def test_a_slab_that_may_be_unsafe_is_not_cut_off(tmp_path: Path) -> None:
     assert "may be unsafe" in str(given.judge(bad))
 
 
+def test_what_is_cut_off_lies_above_one_plane_of_its_clause(tmp_path: Path) -> None:
+    """Unsafe: 1.75 <= y_1 <= 2.25, hence -0.25 <= x_0 <= 0.25.  Each row cuts off one side, their sum neither."""
+    given = instance(tmp_path, "(assert (<= Y_1 2.25))\n(assert (>= Y_1 1.75))")
+    above, below, sum_ = weights([1.0, 0.0]), weights([0.0, 1.0]), weights([1.0, 1.0])
+    both_ends = [(0, 1, 0.5), (0, 0, -0.5)]
+
+    def judged(lambdas: list[bytes], ends: list[tuple[int, int, float]]) -> str:
+        planes = [(0, b"".join(lambdas) + NOTHING)]
+        return str(given.judge(members([0]) + default() + shrink(planes, ends, [len(lambdas)])))
+
+    assert "too early" in judged([above, below], both_ends)
+    assert "too early" in judged([sum_, below, above], both_ends)
+    assert "too early" in judged([above], both_ends[:1])
+    for lambdas in ([above], [below], [sum_], [above, sum_]):
+        assert "may be unsafe" in judged(lambdas, both_ends)
+    assert "may be unsafe" in judged([above, below], [(0, 1, 0.5), (0, 0, 0.4)])
+    assert "planes" in judged([], both_ends)
+    assert "count of planes" in judged([above, below, sum_, sum_], both_ends)
+
+
+def test_planes_of_one_clause_say_nothing_of_another(tmp_path: Path) -> None:
+    """Unsafe: y_1 <= 2.25 (x_0 <= 0.25), or y_1 >= 1.75 (x_0 >= -0.25): no side can be cut off."""
+    given = instance(tmp_path, "(assert (or (<= Y_1 2.25) (>= Y_1 1.75)))")
+    for end in ((0, 1, 0.5), (0, 0, -0.5)):
+        body = members([0, 1]) + default() + shrink([(0, NOTHING), (1, NOTHING)], [end])
+        assert "may be unsafe" in str(given.judge(body))
+
+
 def test_every_shortened_proof_is_rejected(corner: Instance) -> None:
     body = members([0]) + default() + split(1, 0) + tree() + cut(1, 0.0) + blocked() + blocked()
     assert corner.judge(body).verdict == ACCEPTED

@@ -335,18 +335,18 @@ class Row:
 
     @classmethod
     def read(cls, stream: Stream, setting: Setting, opened: Open) -> Row:
-        number = stream.varint()
-        if number not in opened:
-            raise Rejected(f"clause {number} is not open")
-        weights = np.zeros(len(setting.clauses[number].rows))
-        if len(weights) == 1:
-            weights[:] = 1.0
-        else:
-            members = stream.set(len(weights))
-            weights[members] = [stream.double() for _ in members]
-        if not ((weights >= 0).all() and (weights <= LARGEST).all() and (weights > 0).any()):
-            raise Rejected("a lambda is negative or too large, or none is above zero")
+        number = _clause(stream, opened)
+        weights = _weights(stream, len(setting.clauses[number].rows))
         return cls(number, weights, read_witness(stream, setting.net, setting.output, 1))
+
+    @classmethod
+    def several(cls, stream: Stream, setting: Setting, opened: Open) -> list[Row]:
+        """With weights of their own each, and one witness for all of them."""
+        number = _clause(stream, opened)
+        rows = len(setting.clauses[number].rows)
+        weights = [_weights(stream, rows) for _ in range(stream.below(rows + 2, "count of planes"))]
+        witness = read_witness(stream, setting.net, setting.output, 1)
+        return [cls(number, own, witness) for own in weights]
 
     def claim(self, setting: Setting, scope: int) -> Claim:
         clause = setting.clauses[self.clause]
@@ -388,7 +388,7 @@ class Close(Node):
 
 @dataclass(frozen=True, eq=False)
 class Shrink(Node):
-    """Ends of the box move; what is cut off is above a plane of every open clause."""
+    """Ends of the box move; what each of them cuts off is above some plane of every open clause."""
 
     rows: Sequence[Row]
     axes: Ints
@@ -397,8 +397,8 @@ class Shrink(Node):
 
     @classmethod
     def read(cls, stream: Stream, setting: Setting, opened: Open) -> Shrink:
-        count = stream.below(len(setting.clauses) + 1, "count of planes")
-        rows = [Row.read(stream, setting, opened) for _ in range(count)]
+        count = stream.below(len(setting.clauses) + 1, "count of clauses")
+        rows = [row for _ in range(count) for row in Row.several(stream, setting, opened)]
         if {row.clause for row in rows} != opened:
             raise Rejected("the planes are not those of the open clauses")
         ends = []
@@ -428,8 +428,11 @@ class Shrink(Node):
             gone_low[e], gone_high[e] = low, high
             (gone_low if side else gone_high)[e, j] = value
             (high if side else low)[j] = value
-        for found in planes:
-            bad = np.flatnonzero(~(found.least(gone_low, gone_high) > 0))
+        above: dict[int, Any] = {row.clause: False for row in self.rows}
+        for row, found in zip(self.rows, planes, strict=True):
+            above[row.clause] |= found.least(gone_low, gone_high) > 0
+        for safe in above.values():
+            bad = np.flatnonzero(~safe)
             if len(bad):
                 return Judged(fault=Rejected(f"what is cut off at input {self.axes[bad[0]]} may be unsafe"))
         return Judged([replace(scope, low=low[None], high=high[None])])
@@ -454,6 +457,26 @@ class Empty(Node):
         if not scope.lower[k - 1][0, i] > scope.upper[k - 1][0, i]:
             raise Rejected(f"the bounds of neuron {i} of group {k} do not exclude each other")
         return []
+
+
+def _clause(stream: Stream, opened: Open) -> int:
+    number = stream.varint()
+    if number not in opened:
+        raise Rejected(f"clause {number} is not open")
+    return number
+
+
+def _weights(stream: Stream, rows: int) -> Array:
+    """Of the rows of a clause."""
+    weights = np.zeros(rows)
+    if rows == 1:
+        weights[:] = 1.0
+    else:
+        members = stream.set(rows)
+        weights[members] = [stream.double() for _ in members]
+    if not ((weights >= 0).all() and (weights <= LARGEST).all() and (weights > 0).any()):
+        raise Rejected("a lambda is negative or too large, or none is above zero")
+    return weights
 
 
 def _group(stream: Stream, net: Network) -> int:

@@ -30,7 +30,7 @@ from verifier.shapes import Float, Tensor
 STEPS = 255
 """Of slopes: one byte each."""
 
-CARE = Care(STEPS, errors=32.0, slack=1e-5, alone=False, joint=False)
+CARE = Care(STEPS, errors=32.0, slack=1e-5, followed=True, joint=False)
 """With it, what the search evaluates is what is written down: of networks of ReLUs."""
 
 SMOOTH_CARE = replace(CARE, hidden=RootBounds())
@@ -100,7 +100,7 @@ class BoxScribe:
     def clipped(self, numbers: Sequence[int], boxes: BoxDomains, found: BoxBounds) -> Iterator[Note]:
         """Boxes that stay open, smaller or without some of their clauses."""
         pairs = _Pairs.of(self._layout, boxes, found.evidence)
-        ends = _ends((boxes.low, boxes.high), (found.low, found.high))
+        ends = _ends([(boxes.low, boxes.high), *pairs.left])
         mine = {number: pairs.of_box[number] for number in numbers}
         closings = self._closings(pairs, [p for some in mine.values() for p in some if pairs.closed[p]])
         kept = {number: [p for p in mine[number] if not pairs.closed[p]] for number in numbers}
@@ -119,17 +119,25 @@ class BoxScribe:
         best, weights = pairs.best[some], pairs.weights[some]
         alone = np.flatnonzero(best)
         weights[alone] = np.eye(weights.shape[1])[best[alone] - 1]
-        return {p: CLOSE + row for p, row in self._rows(pairs, some, weights)}
+        clauses = [pairs.clause[p] for p in some]
+        words = zip(some, clauses, self._lambdas.words(clauses, weights), strict=True)
+        return {p: CLOSE + varint(clause) + own + pairs.witness[p].tobytes() for p, clause, own in words}
 
     def _planes(self, pairs: _Pairs, some: Sequence[int]) -> dict[int, bytes]:
-        """Combinations of rows only."""
-        return dict(self._rows(pairs, some, pairs.weights[some]))
-
-    def _rows(self, pairs: _Pairs, some: Sequence[int], weights: NDArray[np.float64]) -> Iterator[tuple[int, bytes]]:
-        """Clauses, the weights of their rows, and witnesses."""
-        clauses = [pairs.clause[p] for p in some]
-        for p, clause, own in zip(some, clauses, self._lambdas.words(clauses, weights), strict=True):
-            yield p, varint(clause) + own + pairs.witness[p].tobytes()
+        """Those that have clipped a box, of the combination of rows and of single ones."""
+        planes = [(p, s) for p in some for s in np.flatnonzero(pairs.used[p]).tolist()]
+        weights = pairs.weights[[p for p, _ in planes]]
+        for own, (_, s) in zip(weights, planes, strict=True):
+            if s:
+                own[:] = np.eye(len(own))[s - 1]
+        words = {p: list[bytes]() for p in some}
+        clauses = [pairs.clause[p] for p, _ in planes]
+        for (p, _), word in zip(planes, self._lambdas.words(clauses, weights), strict=True):
+            words[p].append(word)
+        return {
+            p: varint(pairs.clause[p]) + varint(len(own)) + b"".join(own) + pairs.witness[p].tobytes()
+            for p, own in words.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +151,12 @@ class _Pairs:
     best: NDArray[np.int64]  # 0: the combination, else a row, counted from 1
     weights: NDArray[np.float64]
     witness: NDArray[np.uint8]
+    used: NDArray[np.bool_]  # planes that have clipped the box
+    left: Sequence[Sides]  # of all boxes, after each pass of clipping
 
     @classmethod
     def of(cls, layout: BoxLayout, boxes: BoxDomains, evidence: BoxEvidence) -> _Pairs:
+        assert evidence.steps is not None
         numbers = boxes.number.tolist()
         counts = np.bincount(evidence.box.cpu().numpy(), minlength=len(numbers))
         ends = np.cumsum(counts)
@@ -160,18 +171,21 @@ class _Pairs:
             best.indices.cpu().numpy(),
             evidence.variables[:, 0, slopes:].double().cpu().numpy(),
             layout.witnesses(evidence),
+            evidence.steps.used.cpu().numpy(),
+            evidence.steps.boxes,
         )
 
 
 Sides = tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]]
 
 
-def _ends(before: Sides, after: Sides) -> list[bytes]:
-    """The ends of each box that have moved: lower ones, then upper ones; nothing where none has."""
-    old, new = (torch.cat(sides, dim=1).cpu().numpy() for sides in (before, after))
-    boxes, columns = np.nonzero(new != old)
-    sides, axes = np.divmod(columns, new.shape[1] // 2)
-    codes, data = (2 * axes + sides).tolist(), new[boxes, columns].astype("<f8").tobytes()
+def _ends(left: Sequence[Sides]) -> list[bytes]:
+    """The ends of each box that have moved, pass by pass: lower ones, then upper ones; nothing where none has."""
+    sides = [torch.cat(pair, dim=1).cpu().numpy() for pair in left]
+    new = np.stack(sides[1:], axis=1)
+    boxes, passes, columns = np.nonzero(new != np.stack(sides[:-1], axis=1))
+    side, axes = np.divmod(columns, new.shape[2] // 2)
+    codes, data = (2 * axes + side).tolist(), new[boxes, passes, columns].astype("<f8").tobytes()
     found = [b""] * len(new)
     for box, count in zip(*np.unique(boxes, return_counts=True), strict=True):
         found[box] = varint(int(count))

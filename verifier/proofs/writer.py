@@ -37,6 +37,7 @@ from verifier.proofs.stream import Node, Pieces, SetTable, chosen, sets
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import BoxBounds
 from verifier.search.boxes.boxes import BoxDomains
+from verifier.search.implied import forcing_rows
 from verifier.search.journal import (
     By,
     Clipped,
@@ -52,7 +53,6 @@ from verifier.search.journal import (
     Superseded,
     Undecided,
 )
-from verifier.search.signs.implied import forcing_rows
 from verifier.search.signs.root import Batch
 
 VERSION = 1

@@ -23,7 +23,7 @@ from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.boxes.boxes import moves
-from verifier.search.boxes.space import InputOptions, InputSpace
+from verifier.search.boxes.space import InputOptions, InputSpace, contraction_of
 from verifier.search.domains import DomainsT, Offer, Outcome, Progress, outweighed
 from verifier.search.integer import ClausePrograms, IntegerSearch
 from verifier.search.journal import Journal, Merged, Settled
@@ -47,7 +47,7 @@ Members = tuple[int, tuple[int, ...]]
 class Splitting(Enum):
     """What domains are."""
 
-    AUTO = "auto"  # boxes where few inputs move, in a race with signs; else signs
+    AUTO = "auto"  # boxes where few inputs move or rows contract boxes, in a race with signs; else signs
     RELUS = "relus"
     INPUTS = "inputs"
     MIP = "mip"  # mixed-integer programs: HiGHS splits, and proves nothing
@@ -77,7 +77,7 @@ class ProblemSearch:
         """Whether boxes of the input are cut, at least at first."""
         if self.splitting is Splitting.AUTO:
             moving = moves(problem.lower, problem.upper).sum(dim=1)
-            return bool((moving <= FEW_INPUTS).all())
+            return bool((moving <= FEW_INPUTS).all()) or contraction_of(problem, self.inputs) is not None
         return self.splitting is Splitting.INPUTS
 
     def check(self, network: Network) -> None:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.search.boxes.clip import clipped, hull
+from verifier.search.boxes.clip import clipped, clipped_in_steps, hull
 
 
 def doubles(values: object) -> torch.Tensor:
@@ -59,6 +59,58 @@ def test_no_allowed_point_is_lost(seed: int) -> None:
     assert bool((x[allowed] <= new_high).all())
     assert bool((low <= new_low).all())
     assert bool((new_high <= high).all())
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000))
+def test_every_step_is_shown_by_one_plane_of_each_part(seed: int) -> None:
+    """Two parts of one box and one of another: ends move one after the other, and no allowed point is lost."""
+    generator = torch.Generator().manual_seed(seed)
+    low = torch.randn(2, 3, generator=generator).double()
+    high = low + torch.rand(2, 3, generator=generator).double()
+    of, slope = torch.tensor([0, 0, 1]), torch.randn(3, 2, 3, generator=generator).double()
+    x = low + (high - low) * torch.rand(500, 2, 3, generator=generator).double()
+    offset = -(slope @ x[0][of].unsqueeze(-1)).squeeze(-1) + 0.1 * torch.randn(3, 2, generator=generator).double()
+    steps = clipped_in_steps((low, high), (slope, offset), of, 1e-5)
+    last = steps.boxes[-1]
+    for part, box in enumerate(of.tolist()):
+        allowed = (x[:, box] @ slope[part].T + offset[part] <= 0).all(dim=1)
+        assert bool((last[0][box] <= x[allowed, box]).all())
+        assert bool((x[allowed, box] <= last[1][box]).all())
+    before = low.clone(), high.clone()
+    for after in steps.boxes:
+        for side, axis in ((side, axis) for side in (0, 1) for axis in range(3)):
+            for box in (0, 1):
+                value = float(after[side][box, axis])
+                if value == float(before[side][box, axis]):
+                    continue
+                slab = before[0][box].clone(), before[1][box].clone()
+                slab[1 - side][axis] = value
+                for part in torch.nonzero(of == box).flatten().tolist():
+                    least = torch.minimum(slope[part] * slab[0], slope[part] * slab[1]).sum(dim=1) + offset[part]
+                    assert bool((least[steps.used[part]] > 0).any())
+                before[side][box, axis] = value
+
+
+def test_steps_of_one_part_are_those_of_clipping() -> None:
+    """As above: passes leave [1, 1/2], [1/2, 1/2] and [1/2, 1/4]; a plane that says nothing is not used."""
+    box = doubles([[0.0, 0.0]]), doubles([[1.0, 1.0]])
+    planes = doubles([[[-0.5, 1.0], [1.0, -1.0], [0.0, 0.0]]]), doubles([[0.0, 0.0, 0.0]])
+    steps = clipped_in_steps(box, planes, torch.tensor([0]), 0.0)
+    ends = [high for _, high in steps.boxes]
+    for found, known in zip(ends, ([1.0, 0.5], [0.5, 0.5], [0.5, 0.25]), strict=True):
+        torch.testing.assert_close(found, doubles([known]))
+    assert steps.used.tolist() == [[True, True, False]]
+
+
+def test_what_only_two_planes_exclude_stays() -> None:
+    """x <= 1/4 and x >= 3/4: nothing is left, but no plane alone shows that."""
+    box = doubles([[0.0]]), doubles([[1.0]])
+    planes = doubles([[[1.0], [-1.0]]]), doubles([[-0.25, 0.75]])
+    low, high = clipped(box, *planes)
+    assert bool((low > high).all())
+    steps = clipped_in_steps(box, planes, torch.tensor([0]), 0.0)
+    assert all(torch.equal(side, whole) for left in steps.boxes for side, whole in zip(left, box, strict=True))
 
 
 def test_the_hull_joins_the_parts_of_one_box() -> None:

@@ -21,11 +21,15 @@ from verifier.branching.input_split import BoxView, InputSplit
 from verifier.network.network import Network
 from verifier.search.boxes.boxes import BoxDomains, Table
 from verifier.search.boxes.climb import best_weights, climb
-from verifier.search.boxes.clip import clipped, hull
+from verifier.search.boxes.clip import Clipping, Parents, clipped, clipped_in_steps, hull
+from verifier.search.boxes.contract import Contracted, Contraction
 from verifier.shapes import Bool, Float, Int, Tensor
 
 SINGLE, DOUBLE = 0, 1
 """Tiers: the precision of the zonotope.  The sweep that closes boxes is always made in float64."""
+
+NOTHING_LEFT = 1.0
+"""The bound of a clause whose rows contradict the box: any number above zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,7 @@ class Pairs:
     found: Zonotopes
     rows: Conjunction
     box: Int[Tensor, " P"]
+    known: Contracted
 
     def variables(self, effort: Effort) -> Float[Tensor, "P 1 V"]:
         """Good slopes of all neurons and weights of the rows, found in the precision of the zonotope."""
@@ -94,9 +99,8 @@ class Pairs:
 
     def region(self, dtype: torch.dtype) -> Region:
         """The boxes and their bounds; all neurons count as kinks, because boxes differ in which are ambiguous."""
-        l_hat, u_hat = (tuple(side[self.box] for side in sides) for sides in (self.found.l_hat, self.found.u_hat))
-        functions = tuple(group.function for group in self.net.groups)
-        box = Region(self.boxes.low[self.box], self.boxes.high[self.box], l_hat, u_hat, functions)
+        known, functions = self.known, tuple(group.function for group in self.net.groups)
+        box = Region(known.low, known.high, known.l_hat, known.u_hat, functions)
         return box.to(dtype).full_width()
 
 
@@ -104,7 +108,8 @@ class Pairs:
 class BoxEvidence:
     """For every pending clause of some boxes: slopes and row weights, and the bounds that they prove.
 
-    `l_hat` and `u_hat` are bounds of all neurons of the boxes; `lower` those of the combination and of single rows.
+    `l_hat` and `u_hat` are bounds of all neurons of the boxes; `lower` those of the combination and of single rows;
+    `steps` is how their planes have clipped the boxes, where that is wanted.
     """
 
     box: Int[Tensor, " P"]
@@ -113,6 +118,7 @@ class BoxEvidence:
     u_hat: tuple[Float[Tensor, "D _"], ...]
     variables: Float[Tensor, "P 1 V"]
     lower: Float[Tensor, "P S"]
+    steps: Clipping | None
 
 
 @dataclass(frozen=True)
@@ -120,15 +126,15 @@ class Care:
     """What evidence must look like if somebody is to check it: how it is rounded, and what else it must leave room for.
 
     Slopes are multiples of 1 / `steps`; rounding errors count `errors` more times; clipping cuts off what is beyond
-    zero by `slack`, in relation to the terms of a plane, and only by combinations of rows if `alone` is False.  Where
-    `joint` is False, products have faces of their own each.  `hidden` bounds neurons in the place of zonotopes, for
-    whoever does not know what symbols have in common.
+    zero by `slack`, in relation to the terms of a plane, in steps that can be followed if `followed`.  Where `joint` is
+    False, products have faces of their own each.  `hidden` bounds neurons in the place of zonotopes, for whoever does
+    not know what symbols have in common.
     """
 
     steps: int | None = None
     errors: float = 0.0
     slack: float = 0.0
-    alone: bool = True
+    followed: bool = False
     joint: bool = True
     hidden: GroupBounds | None = None
 
@@ -169,6 +175,7 @@ class BoxBounder:
     table: Table
     effort: Effort
     care: Care = field(default_factory=Care)
+    contraction: Contraction | None = None
 
     def bound(self, boxes: BoxDomains) -> BoxBounds:
         """Require: all boxes have the same tier and something pending."""
@@ -179,14 +186,14 @@ class BoxBounder:
         planes = trace.plane
         assert planes.error is not None
         each = pairs.each(planes.lower - self.care.errors * planes.error if self.care.errors else planes.lower)
-        best = each.amax(dim=1)
+        best = torch.where(pairs.known.empty, NOTHING_LEFT, each.amax(dim=1))
         lower = torch.full(boxes.pending.shape, -torch.inf, dtype=best.dtype, device=best.device)
         lower[box, clause] = best
         place = torch.zeros_like(boxes.pending, dtype=torch.long)
         place[box, clause] = torch.arange(len(box), device=box.device)
         least = torch.where(boxes.pending, lower, torch.inf).argmin(dim=1, keepdim=True)
         worst = place.gather(1, least).squeeze(1)
-        (low, high), some = _clipped(boxes, planes, box, ~closes(best), self.care)
+        (low, high), some, steps = _clipped(pairs, planes, ~closes(best), self.care)
         slope = planes.slope[worst, 0]
         lam = [None if c is None else c[worst, 0] for c in trace.coefficients]
         return BoxBounds(
@@ -196,10 +203,13 @@ class BoxBounder:
             low,
             high,
             torch.where(slope >= 0, boxes.low, boxes.high),
-            InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low))),
+            InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low)))
+            * (1.0 + pairs.known.press[worst]),
             found.ambiguous,
             (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
-            BoxEvidence(box, self.table.number[boxes.root[box], clause], found.l_hat, found.u_hat, variables, each),
+            BoxEvidence(
+                box, self.table.number[boxes.root[box], clause], found.l_hat, found.u_hat, variables, each, steps
+            ),
         )
 
     def _pairs(self, boxes: BoxDomains) -> tuple[Pairs, Int[Tensor, " P"]]:
@@ -208,7 +218,16 @@ class BoxBounder:
         box, clause = torch.nonzero(boxes.pending, as_tuple=True)
         found = propagate(net, boxes.low, boxes.high, moving=self.table.moving)
         found = self.care.known(self.net, boxes, found)
-        return Pairs(net, boxes, found, self.table.rows(boxes.root[box], clause), box), clause
+        rows = self.table.rows(boxes.root[box], clause)
+        return Pairs(net, boxes, found, rows, box, self._known(boxes, found, rows, box)), clause
+
+    def _known(self, boxes: BoxDomains, found: Zonotopes, rows: Conjunction, box: Int[Tensor, " P"]) -> Contracted:
+        """What is known of each pair: of its box and, where the rows tell more, of what they leave of it."""
+        sides = boxes.low[box], boxes.high[box]
+        hidden = [(low[box], high[box]) for low, high in zip(found.l_hat, found.u_hat, strict=True)]
+        if self.contraction is None:
+            return Contracted.none(sides, hidden)
+        return self.contraction.contracted(rows, sides, [(low.double(), high.double()) for low, high in hidden])
 
     def _traced(self, pairs: Pairs, variables: Float[Tensor, "P 1 V"]) -> Trace:
         """A plane below the best combination of each pair's rows and, if there are several rows, below each of them."""
@@ -235,11 +254,15 @@ class BoxBounder:
 
 
 def _clipped(
-    boxes: BoxDomains, planes: Plane, box: Int[Tensor, " P"], pending: Bool[Tensor, " P"], care: Care
-) -> tuple[tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]], Bool[Tensor, " D"]]:
-    """What the planes of pending pairs leave of their boxes, and whether they leave anything."""
-    kept = torch.nonzero(pending).flatten()
-    some = slice(None if care.alone else 1)
-    ends = boxes.low[box[kept]], boxes.high[box[kept]]
-    parts = clipped(ends, planes.slope[kept, some], planes.offset[kept, some], care.slack)
-    return hull((boxes.low, boxes.high), parts, box[kept])
+    pairs: Pairs, planes: Plane, pending: Bool[Tensor, " P"], care: Care
+) -> tuple[Parents, Bool[Tensor, " D"], Clipping | None]:
+    """What the planes of pending pairs leave of their boxes, whether they leave anything, and in which steps."""
+    kept, boxes, known = torch.nonzero(pending).flatten(), pairs.boxes, pairs.known
+    whole, of, slope, offset = (boxes.low, boxes.high), pairs.box[kept], planes.slope[kept], planes.offset[kept]
+    if not care.followed:
+        parts = clipped((known.low[kept], known.high[kept]), slope, offset, care.slack)
+        return *hull(whole, parts, of), None
+    steps = clipped_in_steps(whole, (slope, offset), of, care.slack)
+    used = torch.zeros(planes.offset.shape, dtype=torch.bool, device=of.device).index_put((kept,), steps.used)
+    some = torch.zeros(len(boxes), dtype=torch.bool, device=of.device).index_fill(0, of, value=True)
+    return steps.boxes[-1], some, replace(steps, used=used)

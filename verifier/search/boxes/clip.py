@@ -12,6 +12,8 @@ source:     contraction of boxes by linear constraints, as in "Clip-and-Verify" 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from verifier.bounding.core.closing import crossed
@@ -38,7 +40,50 @@ def clipped(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S
     return box
 
 
+@dataclass(frozen=True, eq=False)
+class Clipping:
+    """What was left of some boxes after each pass, and which planes of their parts it took."""
+
+    boxes: tuple[Parents, ...]
+    used: Bool[Tensor, "P S"]
+
+
+def clipped_in_steps(
+    box: Parents,
+    planes: tuple[Float[Tensor, "P S n0"], Float[Tensor, "P S"]],
+    of: Int[Tensor, " P"],
+    slack: float,
+) -> Clipping:
+    """The same for whoever wants to see every step: planes (slope, offset) of part i clip box of[i].
+
+    Each pass begins with the hull that the one before it has left, so that whatever an end cuts off lies above one used
+    plane of every part.  A part of which its planes together leave nothing stays whole: none of them shows it alone.
+    """
+    slope, offset = planes
+    left, used = list[Parents](), torch.zeros_like(offset, dtype=torch.bool)
+    for _ in range(PASSES if slope.shape[1] > 1 else 1):
+        start, stop = (side[of] for side in box)
+        below, above = _limits((start, stop), slope, offset, slack)
+        low, high = below.amax(dim=1), above.amin(dim=1)
+        whole = crossed(low, high).any(dim=1, keepdim=True)
+        low, high = torch.where(whole, start, low), torch.where(whole, stop, high)
+        box, _ = hull(box, (low, high), of)
+        first, last = ((end.unsqueeze(1), side.unsqueeze(1)) for end, side in ((low, start), (high, stop)))
+        cuts = ((below == first[0]) & (below > first[1])) | ((above == last[0]) & (above < last[1]))
+        used |= cuts.any(dim=-1)
+        left.append(box)
+    return Clipping(tuple(left), used)
+
+
 def _clipped_once(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"], slack: float) -> Box:
+    below, above = _limits(box, slope, offset, slack)
+    return below.amax(dim=1), above.amin(dim=1)
+
+
+def _limits(
+    box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor, "P S"], slack: float
+) -> tuple[Float[Tensor, "P S n0"], Float[Tensor, "P S n0"]]:
+    """The ends that each plane leaves."""
     low, high = (side.unsqueeze(1) for side in box)
     least = torch.minimum(slope * low, slope * high)
     total = least.sum(dim=-1, keepdim=True) + offset.unsqueeze(-1)
@@ -49,8 +94,8 @@ def _clipped_once(box: Box, slope: Float[Tensor, "P S n0"], offset: Float[Tensor
     # is infinite.  A quotient that underflows has lost up to `least_float`.
     limit, least_float = room / slope, torch.finfo(slope.dtype).tiny
     cuts = torch.isfinite(limit)
-    below = torch.where(cuts & (slope < 0), torch.maximum(limit - least_float, low), low).amax(dim=1)
-    above = torch.where(cuts & (slope > 0), torch.minimum(limit + least_float, high), high).amin(dim=1)
+    below = torch.where(cuts & (slope < 0), torch.maximum(limit - least_float, low), low)
+    above = torch.where(cuts & (slope > 0), torch.minimum(limit + least_float, high), high)
     return below, above
 
 

@@ -22,7 +22,9 @@ from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Care, Effort
 from verifier.search.boxes.boxes import BoxDomains, Table, divisible, moved_ends, moves, split
 from verifier.search.boxes.candidates import Candidates
+from verifier.search.boxes.contract import Contraction
 from verifier.search.domains import Offer, Outcome, outweighed
+from verifier.search.implied import all_force
 from verifier.search.journal import Bounded, By, Clipped, Closed, Finishing, Journal, Place, Split
 from verifier.search.space import Leaves, Remaining, Space
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -54,6 +56,16 @@ class InputOptions:
     chunk_bytes: int = 4 * 2**20  # of one tensor of the zonotope: what a cache holds
     offers: int = 8  # points per batch that the falsifier may get
     care: Care = field(default_factory=Care)
+
+
+def contraction_of(problem: Problem, options: InputOptions) -> Contraction | None:
+    """How the rows of clauses contract boxes, where all clauses force signs and nobody has to follow how.
+
+    Then a cut settles many other inputs at once, so there may be many, and every cut waits for what the last one did.
+    """
+    if options.care.followed or not all_force(problem):
+        return None
+    return Contraction.of(problem.network)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +111,9 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._widths = self._table.upper - self._table.lower
         single = net.to(dtype=torch.float32)
         self._first = SINGLE if fits_single(net) else DOUBLE
-        self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care)
+        contraction = contraction_of(problem, self.options)
+        self._least_children = self.options.least_children if contraction is None else 2
+        self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care, contraction)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._symbols = self._table.inputs + net.neurons  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
@@ -141,7 +155,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
 
     def split(self, parents: BoxDomains) -> BoxDomains:
         with self._cutting:
-            made = split(parents, min(self.options.least_children, self.parents))
+            made = split(parents, min(self._least_children, self.parents))
             made = made.select(made.kinks.argsort())
             return self._born(made, made.number, lambda: moved_ends(parents, made))
 

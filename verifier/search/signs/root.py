@@ -19,7 +19,7 @@ from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.solver import Task
 from verifier.network.network import Network
 from verifier.property.problem import Problem
-from verifier.search.signs.implied import implied_signs
+from verifier.search.implied import implied_signs
 from verifier.search.signs.points import wide
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 

@@ -34,6 +34,11 @@ def implied_signs(
     return found.to(problem.lower.device)
 
 
+def all_force(problem: Problem) -> bool:
+    """Whether every clause forces some signs."""
+    return all(forcing_rows(problem, clause) for clause in range(len(problem.rows)))
+
+
 def forcing_rows(problem: Problem, clause: int) -> list[int]:
     """The rows of a clause that force signs."""
     rows = problem.rows[clause]

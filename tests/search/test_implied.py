@@ -9,7 +9,7 @@ from search.cases import decide, root_of
 
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
-from verifier.search.signs.implied import implied_signs
+from verifier.search.implied import implied_signs
 
 KINKS = (torch.arange(3),)
 
