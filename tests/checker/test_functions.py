@@ -121,6 +121,28 @@ def test_no_value_is_below_the_least_one_whatever_the_multipliers(function: Curv
         assert holds(function)
 
 
+def crowded(function: Curve) -> int:
+    """Points at which less than fifteen of the sixteen units of a value are subtracted."""
+    rng = np.random.default_rng(4)
+    low, _ = bounds(function, rng, 60)
+    one, found = np.ones((1, 1)), 0
+    with np.errstate(all="ignore"), mpmath.workprec(200):
+        for t in low[0][np.abs(low[0]) > 1e-3]:
+            point, value = np.array([[t]]), exact_value(function, float(t))
+            for sign in (1.0, -1.0):
+                least = function.least(sign * one, 0 * one, (point, point))[0, 0]
+                if least != sign * function.reach[0 if sign > 0 else 1]:
+                    found += bool(sign * value - mpmath.mpf(float(least)) < 15 * 2.0**-52 * abs(value))
+    return found
+
+
+@pytest.mark.parametrize("function", CURVES, ids=label)
+def test_errors_of_values_are_subtracted(function: Curve, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert crowded(function) == 0
+    monkeypatch.setattr("verifier.checker.functions.ERROR", 0.0)
+    assert crowded(function) > 0
+
+
 MISTAKES = {
     "tangents where it is concave": ("(r >= 0) == piece[2], bent, ends", "(r >= 0) != piece[2], bent, ends"),
     "a tangent is level": (
