@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 
@@ -11,17 +12,21 @@ from torch import nn
 
 from verifier.arguments import path_name
 from verifier.errors import InputError
-from verifier.files import digest, read_stored, unpacked
+from verifier.files import digest, read_stored, stored, unpacked
+from verifier.naming import Pairs, networks_of, paths_of, text_of
+from verifier.network.models.identity import digest_of_several
 from verifier.network.models.module import ModuleModel
 from verifier.network.models.onnx import OnnxModel, load_onnx
 from verifier.precision import default_dtype
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, check_shape, clause_arrays, property_of_arrays
+from verifier.property.joining import JointModel, check_declared
+from verifier.property.joint import NamedNetwork
 from verifier.property.property import Property
 from verifier.property.vnnlib import parse
 
-Original = OnnxModel | ModuleModel
+Original = OnnxModel | ModuleModel | JointModel
 """A network as the user has it."""
-Source = str | PathLike[str] | nn.Module
+Source = str | PathLike[str] | nn.Module | Mapping[str, str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,14 +53,18 @@ class Given(ABC):
 
 @dataclass(frozen=True, slots=True)
 class GivenFiles(Given):
-    """An ONNX and a VNN-LIB file."""
+    """An ONNX and a VNN-LIB file; in the place of the first there may be several (`verifier.naming`)."""
 
     network: str
     prop: str
 
     def load(self) -> Loaded:
-        model, raw = load_onnx(self.network), read_stored(self.prop)
-        return Loaded(model, parse(unpacked(raw, self.prop), self.prop), digest(raw))
+        for path in paths_of(self.network):
+            if not stored(path).is_file():  # that is said before anything is read
+                read_stored(path)
+        raw = read_stored(self.prop)
+        prop = parse(unpacked(raw, self.prop), self.prop)
+        return Loaded(load_networks(self.network, prop), prop, digest(raw))
 
     @property
     def names(self) -> tuple[str | None, str | None]:
@@ -80,13 +89,70 @@ class GivenArrays(Given):
             with default_dtype(self.usual):
                 model: Original = _sampled(self.network, shape)
         else:
-            model = load_onnx(self.network)
+            model = load_onnx(self.network, declared=(shape,))
             check_shape(shape, model.input_shape)
         return Loaded(model, property_of_arrays(box, clauses, (model.n_in, model.n_out)))
 
     @property
     def names(self) -> tuple[str | None, str | None]:
         return None if isinstance(self.network, nn.Module) else self.network, None
+
+
+def load_networks(text: str, prop: Property) -> OnnxModel | JointModel:
+    """The network of a property, or all of them as one.  Raises InputError if files and declarations do not match."""
+    given = networks_of(text)
+    if given is not None and len(given) == 1:
+        text, given = given[0][1], None
+    declared = () if prop.joint is None else prop.joint.networks
+    if len(declared) < 2:
+        if given is not None:
+            raise InputError(f"{len(given)} networks are given, but the property speaks of one")
+        model = load_onnx(text, declared=prop.tensors)
+        if prop.variables is not None:
+            check_declared(model, _alone(prop) if prop.joint is None else declared[0])
+        return model if prop.joint is None else JointModel({declared[0].name: model}, prop.joint, model.sha256)
+    assert prop.joint is not None
+    files = _files_of(declared, text, given)
+    models: dict[str, OnnxModel] = {}
+    for network in declared:
+        known = next((name for name in models if files[name] == files[network.name]), None)
+        repeats = known is not None and _network(declared, known).inputs == network.inputs
+        models[network.name] = (
+            models[known] if known is not None and repeats else load_onnx(files[network.name], declared=network.inputs)
+        )
+        check_declared(models[network.name], network)
+        if network.equal_to is not None and models[network.name].sha256 != models[network.equal_to].sha256:
+            raise InputError(f"'{network.name}' is equal to '{network.equal_to}', but another file is given for it")
+    given = given or ((declared[0].name, text),)
+    digests = [(name, models[name].sha256) for name, _ in given]
+    return JointModel(models, prop.joint, digest_of_several(digests))
+
+
+def _alone(prop: Property) -> NamedNetwork:
+    """The only network of a property that declares tensors."""
+    variables = prop.variables or ()
+    inputs, outputs = (tuple(v.shape for v in variables if v.kind == kind) for kind in ("input", "output"))
+    return NamedNetwork("", inputs, outputs)
+
+
+def _network(declared: Sequence[NamedNetwork], name: str) -> NamedNetwork:
+    return next(network for network in declared if network.name == name)
+
+
+def _files_of(declared: Sequence[NamedNetwork], text: str, given: Pairs | None) -> dict[str, str]:
+    """The file of every declared network; those that are equal to another one need none of their own."""
+    files = {declared[0].name: text} if given is None else dict(given)
+    names = [network.name for network in declared]
+    for name in files:
+        if name not in names:
+            raise InputError(f"a network '{name}' is given, but the property declares {', '.join(names)}")
+    for network in declared:
+        if network.name not in files and network.equal_to is not None:
+            files[network.name] = files[network.equal_to]
+        if network.name not in files:
+            wanted = " ".join(f"{name}=NET" for name in names)
+            raise InputError(f"the property speaks of {len(names)} networks, give each its file: verify {wanted} PROP")
+    return files
 
 
 def given(
@@ -98,6 +164,8 @@ def given(
 ) -> Given:
     """Files or arrays, whichever there are; raises InputError for both or none, and for what is neither."""
     lower, upper = box
+    if isinstance(network, Mapping):
+        network = text_of([(str(name), path_name(path, "an ONNX file")) for name, path in network.items()])
     if not isinstance(network, nn.Module):
         network = path_name(network, "an ONNX file or a torch module")
     if prop is not None:

@@ -124,10 +124,24 @@ def cores_each(jobs: int) -> int:
 
 def memory_each(jobs: int) -> int | None:
     """The share of each of `jobs` workers in the memory, in bytes; None where the system does not tell."""
+    total = memory_total()
+    return None if total is None else int(SHARE * total / jobs)
+
+
+def memory_budget(wanted: int | None) -> int:
+    """Bytes that a run may hold: what is wanted, or half of the machine's memory; 4 GB where nobody tells."""
+    if wanted is not None:
+        return wanted
+    total = memory_total()
+    return 4 * 2**30 if total is None else total // 2
+
+
+def memory_total() -> int | None:
+    """All of it, in bytes; None where the system does not tell."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
     with contextlib.suppress(OSError, ValueError):  # a container may have less than the machine
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return int(SHARE * total / jobs)
+    return total

@@ -15,11 +15,15 @@ import torch
 
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
+from verifier.bounding.forms import FormBounder
+from verifier.bounding.frugal import Frugal, is_large
+from verifier.bounding.hidden import GroupBounds
 from verifier.clock import Clock
 from verifier.config import Config
 from verifier.errors import UnsupportedOperator
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.blind import Blind
+from verifier.falsify.every_point import proved_by_all_points
 from verifier.falsify.pgd import thorough
 from verifier.falsify.target import Target
 from verifier.loading import Given, Loaded, Original
@@ -27,11 +31,13 @@ from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.merge import Merging, merging
 from verifier.network.models.module import ModuleModel
+from verifier.network.models.onnx import OnnxModel
 from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
 from verifier.proofs.recording import Recording
 from verifier.proofs.signs import SignScribe
 from verifier.proofs.trim import TrimmingScribe
+from verifier.property.asked import only_asked
 from verifier.property.heads import Restated, without_head
 from verifier.property.problem import ClauseRows, Problem, Stated, canonicalise
 from verifier.property.property import Property
@@ -87,11 +93,11 @@ def decide(request: Request, status: Status) -> Result:
             loaded = load(request, status)
         try:
             with status.phase("load"), torch_threads(1):
-                problem = problem_of(loaded, request.seed, merging, without_head if recording is None else as_given)
+                problem = problem_of(loaded, request.seed, merging, as_needed if recording is None else as_given)
         except UnsupportedOperator as error:
             return attack_unread(request, status, loaded, error)
         if recording is not None:
-            recording.begin(problem, request.given.names[0])
+            recording.begin(problem, *request.given.names)
         if problem.property.clauses:
             result = Pipeline.of(request, status, problem, loaded.model, device, recording).decide()
         else:
@@ -122,7 +128,7 @@ def attack(request: Request, status: Status) -> Result:
             loaded = load(request, status)
         try:
             with status.phase("load"), torch_threads(1):
-                problem = problem_of(loaded, request.seed, restate=without_head)
+                problem = problem_of(loaded, request.seed, restate=as_needed)
         except UnsupportedOperator as error:
             return attack_unread(request, status, loaded, error)
         witness = None
@@ -150,9 +156,15 @@ def attack_unread(request: Request, status: Status, loaded: Loaded, error: Unsup
     if loaded.property.clauses:
         with status.phase("attack"):
             until = status.clock.within(UNREAD * request.config.falsify.seconds)
-            witness = Blind(request.seed).attack(loaded.model, loaded.property, until)
+            witness = Blind(request.seed).attack(loaded.model, loaded.property, until, status.clock)
     if witness is not None:
         return status.conclude(Verdict.SAT, counterexample=witness)
+    if request.proof is None and isinstance(loaded.model, OnnxModel) and len(loaded.model.integer_inputs):
+        with status.phase("search"), torch_threads(1):
+            count = proved_by_all_points(loaded.model, loaded.property, status.clock)
+        if count is not None:
+            status.statistics = Statistics(count, {"interval": count})
+            return status.conclude(Verdict.UNSAT)
     if status.clock.expired():
         return status.conclude(Verdict.TIMEOUT, Reason.TIMEOUT, f"the time limit was reached; {error}")
     return status.conclude(Verdict.UNKNOWN, Reason.UNSUPPORTED, f"no counterexample was found, and {error}")
@@ -278,12 +290,25 @@ class Pipeline:
         options = self.request.config.bounding
         self.status.tier = "linear"
         hidden = options.hidden() if self.recording is None else self.recording.hidden
-        bounder = ClauseBounder(hidden, options.batch)
+        cheap = self._cheap(hidden)
+        hidden = hidden if cheap is None else cheap
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
-            found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
+            if self.recording is None and options.usual and self._whole(Journal()).by_many_boxes(self.problem):
+                by_forms = FormBounder(double=self.target.dtype is torch.float64)
+                found = by_forms.bound(self.problem, until, self._worst)
+            else:
+                bounder = ClauseBounder(hidden, options.batch)
+                found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
         self._worst(found.worst)
-        return found
+        return found if cheap is None else replace(found, regions={})  # the search by signs needs better ones
+
+    def _cheap(self, hidden: GroupBounds) -> GroupBounds | None:
+        """What suffices for a large network of which few inputs move: boxes are cut first, and bounded again anyway."""
+        problem = self.problem
+        if not isinstance(hidden, Frugal) or not is_large(problem.network, len(problem.lower)):
+            return None
+        return hidden.cheap() if self._whole(Journal()).by_inputs(problem) else None
 
     def _worst(self, lower: float) -> None:
         self.status.lower_bound = lower
@@ -314,7 +339,7 @@ class Pipeline:
             integer=options.mixed_integer(),
             journal=journal,
             cores=self.processes,
-        )
+        ).within(self.request.config.bounding.budget)
 
     def _note(self, progress: Progress) -> None:
         counts, status = progress.counts, self.status
@@ -348,6 +373,13 @@ Restate = Callable[[Network, Property], Restated | None]
 
 def as_given(network: Network, prop: Property) -> None:
     """Nothing is restated: proofs and tables of bounds speak of the outputs of the file."""
+
+
+def as_needed(network: Network, prop: Property) -> Restated | None:
+    """Without the function that the network ends with, and without outputs that nobody asks for, where that can be."""
+    bare = without_head(network, prop)
+    asked = only_asked(network, prop) if bare is None else only_asked(bare.network, bare.property)
+    return bare if asked is None else asked
 
 
 def load_problem(request: Request, status: Status) -> tuple[Problem, Original]:

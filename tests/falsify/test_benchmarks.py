@@ -12,7 +12,10 @@ from falsify.instances import search
 
 from verifier.clock import Clock
 from verifier.falsify.pgd import quick
+from verifier.loading import GivenFiles
 from verifier.network.models.onnx import load_onnx
+from verifier.pipeline import problem_of
+from verifier.property.heads import without_head
 from verifier.property.problem import canonicalise
 from verifier.property.vnnlib import load_property
 
@@ -57,3 +60,16 @@ def test_nothing_is_found_where_the_property_holds(benchmarks: Path, family: str
         model = load_onnx(onnx)
         problem = canonicalise(model.network(), load_property(vnnlib))
         assert search(quick(), problem, model, Clock.begin()) is None, f"{onnx.name} {vnnlib.name}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [10, 21, 29])
+def test_counterexamples_of_binarised_networks_are_found(benchmarks: Path, number: int) -> None:
+    """Small boxes and large networks of signs: gradients must tell which neurons can be made to jump."""
+    folder = benchmarks / "traffic_signs"
+    with (folder / "expected.csv").open() as file:
+        row = [row for row in csv.DictReader(file) if row["expected"] == "sat"][number]
+    onnx, vnnlib = (next(folder.glob(f"{row[kind]}*")) for kind in ("onnx", "vnnlib"))
+    loaded = GivenFiles(str(onnx), str(vnnlib)).load()
+    problem = problem_of(loaded, seed=0, restate=without_head)
+    assert search(quick(), problem, loaded.model, Clock.begin()) is not None

@@ -281,6 +281,23 @@ def test_pulls_of_steps_point_upwards(name: str) -> None:
     assert bool((found <= 1).all())
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1.0, 1e30])
+def test_pulls_of_signs_do_not_depend_on_the_unit(unit: float) -> None:
+    """Sums of some thousand pixels are of any size: who is near its jump is told by the rest of the group."""
+    t = torch.tensor([[0.1, -0.5, 2.0, -1.4], [40.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
+    sign = STEPS["sign"].function
+    found = sign.pull(unit * t, torch.ones_like(t))
+    torch.testing.assert_close(found, sign.pull(t, torch.ones_like(t)))
+    assert found[0].argsort(descending=True).tolist() == [0, 1, 3, 2]
+    assert found[1, 2] == 1
+
+
+def test_pulls_of_signs_are_numbers_at_the_ends_of_the_floats() -> None:
+    sign = STEPS["sign"].function
+    for t in (torch.zeros(3), torch.tensor([torch.inf, 0.0, 1.0]), torch.full((3,), 3e38)):
+        assert bool(torch.isfinite(sign.pull(t, torch.ones(3))).all())
+
+
 @pytest.mark.parametrize("name", ["power 0.5", "power -1", "log"])
 def test_pulls_are_numbers_where_there_is_no_slope(name: str) -> None:
     assert bool(torch.isfinite(CURVES[name].function.pull(tensor(0.0), tensor(1.0))).all())

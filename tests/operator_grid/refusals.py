@@ -28,7 +28,7 @@ class Refusal:
 NODE = r"^node '.+' of type "
 
 REFUSALS = (
-    Refusal("resize", NODE + "(Upsample|Resize) .*it interpolates", 0.3, "no weights of its own for that are known"),
+    Refusal("scatter_nd", NODE + "ScatterND .*name an entry twice", 0.3, "which of two values is kept is not said"),
     Refusal("resize", NODE + "Resize .*leaves nothing of its input", 0.2, "a tensor without entries"),
     Refusal(
         "prelu",

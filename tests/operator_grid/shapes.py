@@ -130,7 +130,66 @@ def blocks(sketch: Sketch, given: Settings) -> Case:
     return sketch.case(shape, sketch.node(op, ["x"], blocksize=b, mode=mode), fine=True)
 
 
+def _places(sketch: Sketch, shape: tuple[int, ...], depth: int, count: int) -> np.ndarray:
+    """`count` different tuples of indices into the first `depth` axes, some counted from the end."""
+    head = shape[:depth]
+    flat = sketch.random.permutation(int(np.prod(head)))[:count]
+    index = np.stack(np.unravel_index(flat, head), axis=-1).astype(np.int64)
+    return np.where(sketch.random.random(index.shape) < 0.3, index - np.array(head), index)
+
+
+def scatter_nd(sketch: Sketch, given: Settings) -> Case | None:
+    """Constants or entries of x, put into x or into a constant."""
+    rank = given["rank"]
+    shape = sketch.sizes(rank, 2, 3)
+    depth = int(sketch.random.integers(1, rank + 1))
+    index = _places(sketch, shape, depth, int(sketch.random.integers(1, 4)))
+    size = (len(index), *shape[depth:])
+    if given["twice"] and len(index) > 1:
+        index[1] = index[0]
+    own = sketch.constant(sketch.numbers(shape, False))
+    values = sketch.constant(sketch.numbers(size, False))
+    if given["into"] == "constant":
+        head = sketch.node("Gather", ["x", sketch.integers([i % shape[0] for i in range(len(index))])], axis=0)
+        if depth > 1:
+            return None
+        output = sketch.node("ScatterND", [own, sketch.constant(index), head])
+    else:
+        output = sketch.node("ScatterND", ["x", sketch.constant(index), values])
+    return sketch.case(shape, output, fine=True)
+
+
+def scatter_elements(sketch: Sketch, given: Settings) -> Case | None:
+    rank = given["rank"]
+    shape = sketch.sizes(rank, 2, 3)
+    axis = int(sketch.random.integers(rank))
+    picked = tuple(n if i != axis else min(2, n) for i, n in enumerate(shape))
+    index = np.argsort(sketch.random.random(shape), axis=axis).astype(np.int64)
+    index = np.take(index, range(picked[axis]), axis=axis)
+    values = sketch.constant(sketch.numbers(picked, False))
+    output = sketch.node("ScatterElements", ["x", sketch.constant(index), values], axis=axis - rank * given["negative"])
+    return sketch.case(shape, output, fine=True)
+
+
+def gather_nd(sketch: Sketch, given: Settings) -> Case | None:
+    rank = given["rank"]
+    shape = sketch.sizes(rank, 2, 3)
+    depth = int(sketch.random.integers(1, rank + 1))
+    index = _places(sketch, shape, depth, int(sketch.random.integers(1, 4)))
+    index = index[None] if given["nested"] else index
+    return sketch.case(shape, sketch.node("GatherND", ["x", sketch.constant(index)]), fine=True)
+
+
 FAMILIES = (
+    Family(
+        "scatter_nd",
+        scatter_nd,
+        {"rank": range(1, 5), "into": ("x", "x", "constant"), "twice": (False, False, False, True)},
+        80,
+        since=11,
+    ),
+    Family("scatter_elements", scatter_elements, {"rank": range(1, 4), "negative": (0, 1)}, 60, since=11),
+    Family("gather_nd", gather_nd, {"rank": range(1, 5), "nested": (False, True)}, 60, since=11),
     Family(
         "reshape",
         reshape,

@@ -127,7 +127,9 @@ def resize(sketch: Sketch, given: Settings) -> Case | None:
         how = {"coordinate_transformation_mode": given["coordinates"], "nearest_mode": given["nearest"]}
         roi = sketch.constant(np.zeros(0, np.float32)) if sketch.opset < 13 else ""
         output = sketch.node("Resize", ["x", roi, sketch.constant(scales)], mode=given["mode"], **how)
-    return sketch.case(shape, output, fine=True)
+    if given["mode"] != "linear":
+        return sketch.case(shape, output, fine=True)
+    return sketch.case(shape, output, rounded=True, unit=2.0**-6)  # onnxruntime rounds the coefficients to float32
 
 
 FAMILIES = (

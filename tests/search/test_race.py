@@ -113,3 +113,9 @@ def test_leaving_a_race_closes_all_that_began() -> None:
         [lambda: searches[0], lambda: searches[1], lambda: pytest.fail("too early")], Until(Clock.begin(0.035)), ignore
     )
     assert [search.closed for search in searches] == [True, True, False]
+
+
+def test_a_head_start_without_success_favours_the_other_search() -> None:
+    first, second = Steady(None, None, 1.0, -1.0), Steady(None, None, 1.0, -1.0)
+    race([lambda: first, lambda: second], Until(Clock.begin(0.7)), ignore)
+    assert second._done > 2 * first._done

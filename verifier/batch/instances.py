@@ -13,6 +13,7 @@ from pathlib import Path
 
 from verifier.errors import InputError
 from verifier.files import blamed, stored
+from verifier.naming import paths_of, with_paths
 from verifier.result.verdict import Verdict
 
 LIST = "instances.csv"
@@ -76,7 +77,7 @@ def select(instances: Sequence[Instance], pattern: str | None = None, limit: int
 
     def matches(instance: Instance) -> bool:
         named = (instance.onnx, instance.vnnlib)
-        words = (*named, *(os.path.basename(name) for name in named))
+        words = (*named, *(os.path.basename(path) for name in named for path in paths_of(name)))
         return pattern is None or any(fnmatch.fnmatchcase(word, pattern) for word in words)
 
     return tuple(filter(matches, instances))[:limit]
@@ -166,5 +167,8 @@ def _verdict(text: str, path: str, line: int) -> Verdict:
 
 def _files(path: str, onnx: str, vnnlib: str) -> Files:
     folder = os.path.dirname(path)
-    network, prop = (os.path.realpath(stored(os.path.join(folder, name))) for name in (onnx, vnnlib))
-    return network, prop
+
+    def resolved(name: str) -> str:
+        return os.path.realpath(stored(os.path.join(folder, name)))
+
+    return with_paths(onnx, resolved), resolved(vnnlib)

@@ -16,7 +16,8 @@ from verifier.config import Config
 from verifier.errors import InputError
 from verifier.files import digest, read_stored
 from verifier.machine import Machine
-from verifier.network.models.identity import digest_of
+from verifier.naming import networks_of, paths_of
+from verifier.network.models.identity import digest_of, digest_of_several
 from verifier.result.result import Setting
 from verifier.result.status import Status
 
@@ -101,7 +102,10 @@ def line_of(instance: Instance, terms: Terms, reply: Reply) -> bytes:
 
 def proof_name(instance: Listed) -> str:
     """A name for the proof of an instance: readable, and no other instance of a batch has it."""
-    stems = [os.path.basename(path).removesuffix(".gz") for path in (instance.onnx, instance.vnnlib)]
+    nets = "+".join(
+        os.path.basename(path).removesuffix(".gz").removesuffix(".onnx") for path in paths_of(instance.onnx)
+    )
+    stems = [nets, os.path.basename(instance.vnnlib).removesuffix(".gz")]
     words = [instance.category, stems[0].removesuffix(".onnx"), stems[1].removesuffix(".vnnlib")]
     readable = "-".join(re.sub(r"[^\w.+=,]+", "_", word, flags=re.ASCII)[:LONGEST] for word in words)
     # Names alone do not tell instances apart: two lists may lie in folders of one name.
@@ -109,9 +113,10 @@ def proof_name(instance: Listed) -> str:
 
 
 def network_digest(path: str) -> str | None:
-    """SHA-256 of a network with all files that belong to it; None if it cannot be read."""
+    """SHA-256 of a network, or of several, with all files that belong to it; None if it cannot be read."""
     try:
-        return digest_of(path, read_stored(path))
+        pairs = networks_of(path) or (("", path),)
+        return digest_of_several([(name, digest_of(part, read_stored(part))) for name, part in pairs])
     except InputError:
         return None
 

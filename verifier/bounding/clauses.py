@@ -77,7 +77,8 @@ class ClauseBounder:
                 break
             table = RowsOfBoxes.of(problem, some)
             sides = problem.lower[some], problem.upper[some]
-            region = self.intermediate.region(problem.network, *sides, until, workers)
+            hidden = self.intermediate.for_rows(problem.network, sides, table.objective, until)
+            region = hidden.region(problem.network, *sides, until, workers)
             found, swept, error, x0 = self._rows(problem.network, region, table, until)
             for clause, rows in table.rows_of.items():
                 best = int(found[rows].argmax())
@@ -97,6 +98,9 @@ class ClauseBounder:
     ) -> tuple[Float[Tensor, "D S"], Bool[Tensor, "D S"], Float[Tensor, "D S"], Float[Tensor, "D S n0"] | None]:
         """The better bound of each row, whether it is the sweep's, its rounding, and where the sweep attains it."""
         interval = Interval().bound(net, region, table.objective, until)
+        if until.expired():  # sweeps through a large network may take longer than all that was allowed
+            assert interval.error is not None
+            return interval.lower, torch.zeros_like(interval.lower, dtype=torch.bool), interval.error, None
         linear = Linear().bound(net, region, table.objective, until)
         assert interval.error is not None
         assert linear.error is not None

@@ -2,8 +2,9 @@
 
 Each group first gets its interval image; neurons that stay ambiguous are then bounded by a linear sweep, and the
 better of both is kept.  Neurons that pass may follow: their relaxation is exact, but cuts of later groups read the
-boxes of all their inputs.  A group that only reads the input needs no sweep: its interval image is exact.  What is
-still ambiguous after that may be bounded once more, by any bounder.
+boxes of all their inputs.  A group that reads only the input, and by a map that is not composed, needs no
+sweep: its interval image is exact.  What is still ambiguous after that may be bounded once more, by any bounder.
+Entries of x_hat that are the same, as the factors of products of matrices are, are bounded once.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from verifier.bounding.core.base import (
 )
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.relaxation.interval import interval_image
+from verifier.bounding.relaxation.smooth import Smooth
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.network.network import Affine, Network
+from verifier.operators.alike import Alike
 from verifier.shapes import Float, Int, Tensor
 
 WORTH_SHARING = 64 * 2**20
@@ -39,6 +42,15 @@ WORTH_SHARING = 64 * 2**20
 
 PASSING = 2**32
 """Bytes that the bounds of a group's passing neurons may move: some 5000 of them in a layer of 8192 neurons."""
+
+LITTLE_WORK = 2**25
+"""Entries that the sweeps of a group may touch, before somebody asks what they are good for: some seconds."""
+
+LITTLE_LOSS = 0.1
+"""The part of the whole loss up to which better bounds of a group are not worth their sweeps."""
+
+FAR = 8.0
+"""How many times the value of a row its relaxation may lose, before the part of each group in it says nothing."""
 
 Ends = tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]
 
@@ -91,6 +103,10 @@ class GroupBounds(ABC):
         """Whether it bounds networks with other functions than ReLUs."""
         return True
 
+    def within(self, memory_bytes: int) -> GroupBounds:
+        """The same, holding no more than so many bytes at once."""
+        return replace(self, memory_bytes=min(self.memory_bytes, memory_bytes))
+
     def region(
         self,
         net: Network,
@@ -114,6 +130,12 @@ class GroupBounds(ABC):
         """What comes before bounders sharpen it."""
         return self
 
+    def for_rows(
+        self, net: Network, box: tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]], rows: Objective, until: Until
+    ) -> GroupBounds:
+        """The same, or something cheaper that serves as well if nothing but these rows is to be bounded."""
+        return self
+
     def told_of(self, told: Told, change: Callable[[Bounder], Bounder]) -> GroupBounds:
         """The same with other bounders, if it has some; somebody hears what they find."""
         return self
@@ -131,7 +153,7 @@ class GroupBounds(ABC):
 
         for some, found in zip(chunks, workers.map(bounded, chunks, until.expired), strict=True):
             if found is not None:
-                _intersect(low, high, some, found)
+                intersect(low, high, some, found)
         return low, high
 
 
@@ -148,27 +170,44 @@ class Probe:
 class RootBounds(GroupBounds):
     """Interval images and, with a slope, linear sweeps; the better of both is kept.
 
-    Groups whose passing neurons would move more than `passing_bytes` keep the interval image of these.
+    Groups whose passing neurons would move more than `passing_bytes` keep the interval image of these, and so do all
+    neurons of the `skipped` groups.
 
     Guarantee: rigorous in float64.  When the deadline passes, the remaining groups keep their interval image.
     """
 
     slope: Slope | None = Slope.ADAPTIVE
     passing_bytes: int = 0
+    skipped: frozenset[int] = frozenset()
+
+    def for_rows(
+        self, net: Network, box: tuple[Float[Tensor, "D n0"], Float[Tensor, "D n0"]], rows: Objective, until: Until
+    ) -> RootBounds:
+        """Skips large groups of curves and products that cost the rows next to nothing, even by intervals."""
+        if self.slope is None:
+            return self
+        large = laborious(net)
+        if not large:
+            return self
+        look = replace(self, slope=None).region(net, *box, until)
+        shares = shares_of_loss(Sweep.prepare(net, look, rows.layer), rows)
+        return replace(self, skipped=frozenset(k for k in large if shares[k - 1] < LITTLE_LOSS))
 
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         ends = interval_image(net.groups[k - 1], region)
-        if self.slope is None or _reads_input_only(net.groups[k - 1]):
+        if self.slope is None or k in self.skipped or net.groups[k - 1].exact:
             return ends
         sweep = Sweep.prepare(net, region, k)
         choices = Linear(self.slope).choices(sweep)
 
         def bounds(rows: Objective) -> Float[Tensor, "D S"]:
-            return sweep.backward(rows, choices).lower
+            return sweep.plane(rows, choices).lower
 
         probe = Probe(k, bounds, 12 * widest(net, k) * ends[0].element_size() * region.count)
         passing = _passing(ends)  # in the order that a deadline may cut short: ambiguous neurons first
-        ends = self._narrowed(ends, _ambiguous(net.groups[k - 1], ends), probe, until, workers)
+        alike = _alike(net.groups[k - 1])
+        some = ambiguous(net.groups[k - 1], ends, alike)
+        ends = _shared(alike, self._narrowed(ends, some, probe, until, workers))
         if not net.groups[k - 1].function.is_relu or len(passing) * probe.bytes_each > self.passing_bytes:
             return ends
         return self._narrowed(ends, passing, probe, until, workers)
@@ -199,6 +238,7 @@ class Sharpened(GroupBounds):
     base: GroupBounds
     bounder: Bounder
     told: Told | None = None
+    skipped: frozenset[int] = frozenset()  # groups for which `base` must do
 
     @property
     def any_function(self) -> bool:
@@ -213,7 +253,7 @@ class Sharpened(GroupBounds):
 
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         ends = self.base.group(net, region, k, until, workers)
-        if _reads_input_only(net.groups[k - 1]):
+        if k in self.skipped or net.groups[k - 1].exact:
             return ends
         alone = until.alone()
 
@@ -224,18 +264,72 @@ class Sharpened(GroupBounds):
             return found.lower
 
         each = 96 * widest(net, k) * ends[0].element_size() * region.count
-        alike = workers if self.told is None else IN_TURN
-        return self._narrowed(ends, _ambiguous(net.groups[k - 1], ends), Probe(k, bounds, each), until, alike)
+        mine = workers if self.told is None else IN_TURN
+        alike = None if self.bounder.separately else _alike(net.groups[k - 1])
+        some = ambiguous(net.groups[k - 1], ends, alike)
+        return _shared(alike, self._narrowed(ends, some, Probe(k, bounds, each), until, mine))
 
 
-def _reads_input_only(group: Affine) -> bool:
-    """Then the interval image is exact."""
-    return all(source == 0 for source, _ in group.terms)
+def work(net: Network, k: int) -> int:
+    """Entries that sweeps from all neurons of group k touch."""
+    group = net.groups[k - 1]
+    rows = group.size if group.alike is None else int(group.alike.alone.sum())
+    return 2 * rows * sum(before.size for before in net.groups[: k - 1])
 
 
-def _ambiguous(group: Affine, ends: Ends) -> Int[Tensor, " c"]:
-    """The neurons that are not linear within their bounds in some box."""
-    return torch.nonzero(group.function.bends(*ends).any(dim=0)).flatten()
+def laborious(net: Network) -> frozenset[int]:
+    """Groups of curves and products whose sweeps must be worth their time."""
+    curved = (k for k, group in enumerate(net.groups, 1) if not group.function.is_relu)
+    return frozenset(k for k in curved if work(net, k) > LITTLE_WORK)
+
+
+def shares_of_loss(sweep: Sweep, rows: Objective) -> list[float]:
+    """What part of all that CROWN's faces cost the rows, in the middle of the box, each group's faces cost.
+
+    Where that is more than `FAR` times what is there to lose, bounds are so wide that nobody can tell: it is 1 then,
+    as it is for groups of ReLUs and for what is no number.
+    """
+    middle = (sweep.region.lower / 2 + sweep.region.upper / 2).unsqueeze(1)
+    values: list[Tensor | None] = [middle]
+    x_hat = []
+    for group in sweep.net.groups[: sweep.layer - 1]:
+        x_hat.append(group.forward(values))
+        values.append(group.function.value(x_hat[-1]))
+    there = (rows.coefficients * sweep.net.layers[sweep.layer - 1].forward(values)).sum(dim=-1)
+    if rows.constant is not None:
+        there = there + rows.constant
+    if rows.inputs is not None:
+        there = there + (rows.inputs * middle).sum(dim=-1)
+    trace = sweep.backward(rows, Linear().choices(sweep))
+    lost = there - (trace.plane.slope * middle).sum(dim=-1) - trace.plane.offset
+    near = lost <= FAR * there.abs()
+    shares = []
+    for k, neurons in enumerate(sweep.neurons, 1):
+        lam, faces = trace.coefficients[k - 1], trace.lines[k - 1]
+        if lam is None or faces is None or not isinstance(neurons, Smooth) or not bool(near.all()):
+            shares.append(0.0 if lam is None else 1.0)
+            continue
+        cost = neurons.cost(lam, faces, x_hat[k - 1])
+        shares.append(float(torch.where(lost > 0, cost / lost, 0.0).nan_to_num(1.0).max()))
+    return shares
+
+
+def _alike(group: Affine) -> Alike | None:
+    """Entries that are alike; those of ReLUs were merged when the network was loaded."""
+    return None if group.function.is_relu else group.alike
+
+
+def ambiguous(group: Affine, ends: Ends, alike: Alike | None = None) -> Int[Tensor, " c"]:
+    """The entries that are not linear within their bounds in some box; of those that are alike, the first one."""
+    bent = group.function.bends(*ends).any(dim=0)
+    if alike is not None:
+        bent = alike.alone & torch.zeros_like(bent).index_add_(0, alike.first, bent)
+    return torch.nonzero(bent).flatten()
+
+
+def _shared(alike: Alike | None, ends: Ends) -> Ends:
+    """What is known of one entry, known of all that are like it."""
+    return ends if alike is None else alike.shared(*ends)
 
 
 def _passing(ends: Ends) -> Int[Tensor, " c"]:
@@ -244,19 +338,13 @@ def _passing(ends: Ends) -> Int[Tensor, " c"]:
     return torch.nonzero(((low >= 0) & (high > 0)).any(dim=0) & ~((low < 0) & (high > 0)).any(dim=0)).flatten()
 
 
-def _intersect(
+def intersect(
     low: Float[Tensor, "D n"], high: Float[Tensor, "D n"], neurons: Int[Tensor, " c"], bound: Float[Tensor, "D S"]
 ) -> None:
     """Tighten in place by bounds of +e_i and -e_i at the given neurons; NaN tightens nothing."""
     below, above = bound[:, : len(neurons)], -bound[:, len(neurons) :]
     low[:, neurons] = torch.where(below > low[:, neurons], below, low[:, neurons])
     high[:, neurons] = torch.where(above < high[:, neurons], above, high[:, neurons])
-
-
-@HIDDEN.register("best")
-@HIDDEN.register("crown")
-def with_crown() -> GroupBounds:
-    return RootBounds(Slope.ADAPTIVE)
 
 
 @HIDDEN.register("best_all")

@@ -48,6 +48,24 @@ class Conjunction(State):
                 start += len(rows.c)
         return cls(A, B, c, present)
 
+    @classmethod
+    def of_each(cls, problem: Problem, clauses: Sequence[int] | None = None) -> Conjunction:
+        """The rows of every clause on its own (of all clauses by default); the same as `of`, without a loop."""
+        rows = problem.rows if clauses is None else [problem.rows[k] for k in clauses]
+        counts = torch.tensor([len(own.c) for own in rows], device=problem.lower.device)
+        places = torch.arange(max(1, int(counts.max())), device=counts.device)
+        present = places < counts.unsqueeze(1)
+        shape, new = present.shape, problem.lower.new_zeros
+        A, c = new(*shape, problem.network.n_out), new(*shape)
+        A[present], c[present] = torch.cat([own.A for own in rows]), torch.cat([own.c for own in rows])
+        B = None
+        if any(own.B is not None for own in rows):
+            B = new(*shape, problem.network.n_in)
+            for own, target in zip(rows, B, strict=True):
+                if own.B is not None:
+                    target[: len(own.c)] = own.B
+        return cls(A, B, c, present | (places == 0))
+
     def combined(self, layer: int, weights: Float[Tensor, "D S m"]) -> Objective:
         """The objective that the weights make of the rows."""
         inputs = None if self.B is None else weights @ self.B

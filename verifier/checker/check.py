@@ -84,10 +84,14 @@ def check(
         return Judgement(REJECTED, reason, node, nodes, closed, exact=exact)
 
 
-def refusal(network: str) -> str | None:
-    """Why proofs about a network could not be judged; None if they can."""
+def refusal(network: str, inputs: int, prop: str | None = None) -> str | None:
+    """Why proofs about a network, and a property if it is given, could not be judged; None if they can."""
     try:
-        read_network(_read(network)[1])
+        net, shape = read_network(_read(network)[1])
+        if net.n_in != inputs:
+            raise Unreadable(f"the network has an input of shape {list(shape)}, not of {inputs} entries")
+        if prop is not None:
+            read_property(_text(_read(prop)[1]))
     except Unreadable as error:
         return str(error)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import click
 
 from verifier.arguments import LARGEST_SEED, MOST_THREADS, device_name, seconds
 from verifier.clock import Clock, process_start
+from verifier.naming import text_of
 
 if TYPE_CHECKING:
     from verifier.config import Config
@@ -57,21 +59,35 @@ def instance(command: F) -> F:
 
 
 def instance_paths(files: tuple[str, ...], networks: tuple[str, ...]) -> tuple[str, str]:
-    """The paths of network and property, from either form."""
-    if len(networks) > 1:
-        raise click.UsageError(
-            f"{len(networks)} networks are given, but properties of several networks are not supported"
-        )
+    """What stands for the network, and the path of the property, from either form.
+
+    Several networks have names, `f=NET g=NET PROP`; they become one text (`verifier.naming`).
+    """
     if networks:
-        name, equals, path = networks[0].partition("=")
-        if not (name and equals and path):
-            raise click.UsageError(f"--network {networks[0]}: the option has the form NAME=NET")
         if len(files) != 1:
             raise click.UsageError(f"with --network one property is expected, not {len(files)} files")
-        return path, files[0]
+        pairs = [_named(given, f"--network {given}: the option has the form NAME=NET") for given in networks]
+        return pairs[0][1] if len(pairs) == 1 else text_of(pairs), files[0]
+    if len(files) > 2 or (len(files) == 2 and _is_named(files[0])):
+        wrong = "several networks are given by their names, as f=NET g=NET PROP"
+        pairs = [_named(given, f"{given}: {wrong}") for given in files[:-1]]
+        return pairs[0][1] if len(pairs) == 1 else text_of(pairs), files[-1]
     if len(files) != 2:
         raise click.UsageError(f"a network and a property are expected, not {len(files)} file(s)")
     return files[0], files[1]
+
+
+def _is_named(word: str) -> bool:
+    """Whether it is NAME=NET and no file of that very name."""
+    name, equals, path = word.partition("=")
+    return bool(equals and path) and name.isidentifier() and not os.path.exists(word)
+
+
+def _named(given: str, wrong: str) -> tuple[str, str]:
+    name, equals, path = given.partition("=")
+    if not (name and equals and path):
+        raise click.UsageError(wrong)
+    return name, path
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from verifier.cli.options import Common, start_logging
 from verifier.errors import Undelivered
+from verifier.naming import paths_of
 from verifier.output import all_of, prepare, say, write_file
 from verifier.result.delivery import Delivery
 from verifier.result.result import Result, Setting
@@ -83,7 +84,7 @@ class Session(Delivery[Result]):
         self._sinks = Sinks(**outputs, quiet=options["quiet"], proof=proof)
         self._options = options
         start_logging(options["quiet"], options["verbose"])
-        self._sinks.prepare(network, prop)
+        self._sinks.prepare(*paths_of(network), prop)
 
     def begin(self, trace: str | None = None, proof: str | None = None, trim: bool = False) -> Request:
         """Checks the common options and keeps the time limit from now on; what is to be done."""

@@ -2,60 +2,94 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from verifier.cli.options import Common, common, start_logging
+from verifier.cli.options import Common, common, instance_paths, start_logging
 from verifier.errors import UnsupportedOperator
 from verifier.output import say
 
 if TYPE_CHECKING:
     from verifier.network.models.onnx import OnnxModel
     from verifier.network.network import Network
+    from verifier.property.joining import JointModel
     from verifier.property.property import Property
 
 
 @click.command()
-@click.argument("net")
-@click.argument("prop", required=False)
+@click.argument("files", nargs=-1, required=True, metavar="NET [PROP]")
 @common
-def show(net: str, prop: str | None, **options: Any) -> int:
-    """Show layers, operators, input box, clauses, and what is unsupported."""
+def show(files: tuple[str, ...], **options: Any) -> int:
+    """Show layers, operators, input box, clauses, and all that is unsupported."""
+    net, prop = (files[0], None) if len(files) == 1 else instance_paths(files, ())
     start_logging(options["quiet"], options["verbose"])
     Common.of(options)
+    from verifier.loading import load_networks
     from verifier.network.models.onnx import load_onnx
+    from verifier.property.joining import JointModel
     from verifier.property.vnnlib import load_property
 
-    lines = network_lines(load_onnx(net))
-    if prop is not None:
-        lines += ["", *property_lines(prop, load_property(prop))]
+    if prop is None:
+        lines = network_lines(load_onnx(net))
+    else:
+        stated = load_property(prop)
+        model = load_networks(net, stated)
+        lines = joint_lines(model) if isinstance(model, JointModel) else network_lines(model)
+        lines += ["", *property_lines(prop, stated)]
     say("\n".join(lines))
     return 0
 
 
 def network_lines(model: OnnxModel) -> list[str]:
     """The network: its file, then its layers or the reason why it has none."""
-
-    counts = Counter(node.op_type for node in model.proto.graph.node)
-    lines = [
-        f"network     {model.path}",
-        f"sha256      {model.sha256}",
-        f"opset       {model.opset}",
-        f"input       {_shape(model.input_shape)} {model.dtype}, {model.n_in} values",
-        f"output      {_shape(model.output_shape)}, {model.n_out} values",
-        f"operators   {_counted(counts)}",
-    ]
+    lines = _file_lines(model)
     try:
         return lines + _layer_lines(model.network())
     except UnsupportedOperator as error:  # what `show` is asked to tell, so no error here
-        others = {name: n for name, n in counts.items() if name not in (*error.supported, "Constant", error.op_type)}
-        lines.append(f"unsupported {error.message.partition(' (supported: ')[0]}")
-        if others:
-            lines.append(f"            besides, unless they fold into constants: {_counted(others)}")
-        return [*lines, f"supported   {', '.join(error.supported)}"]
+        return lines + _refused_lines(model, error)
+
+
+def joint_lines(model: JointModel) -> list[str]:
+    """All files of a property, then the layers of the network that they are together."""
+    lines: list[str] = []
+    for part in model.parts:
+        lines += [f"called      {part.name}", *_file_lines(part.model), ""]
+    declared = len(model.joint.shared)
+    lines.append(f"together    {model.n_in} inputs for {declared} declared ones, {model.n_out} outputs")
+    if model.joint.products:
+        lines.append(f"products    {len(model.joint.products)}, which are the last outputs")
+    try:
+        return lines + _layer_lines(model.network())
+    except UnsupportedOperator as error:
+        files = {id(part.model): part.model for part in model.parts}
+        return lines + [line for file in files.values() for line in _refused_lines(file, error)]
+
+
+def _file_lines(model: OnnxModel) -> list[str]:
+    counts = Counter(node.op_type for node in model.proto.graph.node)
+    lines = [f"network     {model.path}", f"sha256      {model.sha256}", f"opset       {model.opset}"]
+    for word, names, shapes in (
+        ("input", model.input_names, model.input_shapes),
+        ("output", model.output_names, model.output_shapes),
+    ):
+        kind = f" {model.dtype}" if word == "input" else ""
+        for name, shape in zip(names, shapes, strict=True):
+            called = f" '{name}'" if len(names) > 1 else ""
+            lines.append(f"{word:<12}{_shape(shape)}{kind}, {math.prod(shape)} values{called}")
+    return [*lines, f"operators   {_counted(counts)}"]
+
+
+def _refused_lines(model: OnnxModel, error: UnsupportedOperator) -> list[str]:
+    """Every node that stands in the way, each with its reason, and what will be done with the file."""
+    found = model.refusals() or [error]
+    texts = [refused.message.partition(" (supported: ")[0] for refused in found]
+    lines = [f"{'unsupported' if k == 0 else '':<12}{text}" for k, text in enumerate(texts)]
+    lines.append(f"            {len(found)} in all: the network can be attacked, but not bounded")
+    return [*lines, f"supported   {', '.join(error.supported)}"]
 
 
 def _layer_lines(network: Network) -> list[str]:

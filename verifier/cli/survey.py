@@ -11,6 +11,7 @@ from verifier.cli.options import start_logging
 from verifier.cli.session import begin
 from verifier.config import iteration_overrides
 from verifier.errors import Undelivered
+from verifier.naming import paths_of
 from verifier.output import all_of, aside, prepare, say, text_table, write_file
 from verifier.result.delivery import Delivery
 from verifier.result.lower_bounds import PHASES, LowerBounds
@@ -52,7 +53,7 @@ class Surveyor(Delivery[Found]):
             from verifier.report.curves import check_drawable
 
             check_drawable(self._plot)
-        prepare((self._json, self._plot), (network, prop))
+        prepare((self._json, self._plot), (*paths_of(network), prop))
 
     def run(self) -> Found:
         """Bounds all rows."""

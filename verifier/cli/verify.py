@@ -21,7 +21,8 @@ def verify(
 ) -> int:
     """Decide whether the network NET has the property PROP.
 
-    The short form `verify NET PROP` is the same.  Instead of NET, `--network NAME=NET` is understood.
+    The short form `verify NET PROP` is the same.  Instead of NET, `--network NAME=NET` is understood.  A property of
+    several networks takes a file for each: `verify f=NET g=NET PROP`; one file is enough if they are all equal.
     """
     paths = instance_paths(files, networks)
     from verifier.cli.session import Session

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from verifier.search.signs.space import Policy
 
 
+CALLS = 16
+"""What one call of a bounder may hold is this part of the memory."""
+
+
 class Falsify(Options, frozen=True):
     """The search for counterexamples.  The options of the attack `quick`, which comes first, are here too."""
 
@@ -52,16 +56,29 @@ class Bounding(Options, frozen=True):
     intermediate: str = "best"
     sharpen: str = "none"  # the method that then bounds hidden neurons which are still ambiguous
     batch: Positive = 256  # boxes that are bounded together, at most
+    memory_mb: Positive | None = None  # what a run may hold; null: half of the machine's memory
+
+    @property
+    def budget(self) -> int:
+        """The same in bytes."""
+        from verifier.machine import memory_budget
+
+        return memory_budget(None if self.memory_mb is None else self.memory_mb * 2**20)
 
     def bounder(self, method: str) -> Bounder:
         """The method of that name.  Guarantee: in float64 its bounds are rigorous, but for linear programs."""
         return BOUNDERS.build(method, getattr(self, method, None))
 
+    @property
+    def usual(self) -> bool:
+        """Whether nobody asked for a certain way to bound hidden neurons."""
+        return self.intermediate == "best" and self.sharpen == "none"
+
     def hidden(self) -> GroupBounds:
         """How the hidden neurons get their bounds."""
         from verifier.bounding.hidden import Sharpened
 
-        base = HIDDEN.build(self.intermediate)
+        base = HIDDEN.build(self.intermediate).within(self.budget // CALLS)
         return base if self.sharpen == "none" else Sharpened(base, self.bounder(self.sharpen))
 
 

@@ -1,6 +1,8 @@
 """An attack on a network that can be run but not read: no gradients, only points and what the network makes of them.
 
-The centre, corners and inner points of every box come first.  Then each clause in turn, the most promising one first,
+Inputs of which only the integer part counts are tried one by one, if there are not too many; where all other inputs are
+fixed these are all points that there are.  Otherwise the centre, corners and inner points of every box come first, then
+each clause in turn, the most promising one first,
 is followed from its best point: some inputs are moved, to an end of their interval or anywhere in it, in a batch of
 variants, and the best of these is the next point if it is not worse.  How many inputs move at a time adapts: more after
 a success, fewer after a failure.
@@ -27,6 +29,23 @@ from verifier.shapes import Float, Tensor
 
 Points = NDArray[np.floating]
 
+MOST = 50_000
+"""Combinations of integer parts that are tried one by one."""
+
+CHUNK = 64
+
+
+def integer_points(low: Points, high: Points) -> Points | None:
+    """Points [n, k] of a box in which every combination of integer parts occurs; None if there are too many."""
+    first, last = np.trunc(low.astype(np.float64)), np.trunc(high.astype(np.float64))
+    if float(np.prod(last - first + 1)) > MOST:
+        return None
+    axes = []
+    for lowest, highest, a, b in zip(low, high, first, last, strict=True):
+        # The float of an integer part nearest to zero is the integer itself, unless the box ends before it.
+        axes.append(np.clip(np.arange(int(a), int(b) + 1), lowest, highest).astype(low.dtype))
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(low))
+
 
 @dataclass(frozen=True, slots=True)
 class Blind:
@@ -38,9 +57,15 @@ class Blind:
     rounds: int = 8
     visits: int = 50  # of a clause, unless time ends first
 
-    def attack(self, model: Runnable, prop: Property, until: Clock) -> Counterexample | None:
-        """A search through all clauses.  Require: at least one."""
+    def attack(self, model: Runnable, prop: Property, until: Clock, end: Clock | None = None) -> Counterexample | None:
+        """A search through all clauses.  Require: at least one.
+
+        What can be tried one by one may last until `end`.
+        """
         hunt = _Hunt(model, prop, np.random.default_rng(self.seed))
+        witness, complete = hunt.one_by_one(end or until)
+        if witness is not None or complete:
+            return witness
         starts = []
         for clause in range(len(prop.clauses)):
             if until.expired():
@@ -77,6 +102,35 @@ class _Hunt:
         self.model, self.prop, self.generator = model, prop, generator
         self.rows = RowTable.of(prop, torch.float64)
         self.lower, self.upper = prop.boxes.ends(precision(model))
+
+    def one_by_one(self, until: Clock) -> tuple[Counterexample | None, bool]:
+        """All integer parts of the inputs of which nothing else counts, others in the middle: a witness, or none.
+
+        Also whether these were all points of all boxes, up to what the network does not see.
+        """
+        whole = np.asarray(getattr(self.model, "integer_inputs", ()), dtype=np.int64)
+        if not len(whole):
+            return None, False
+        complete = True
+        for clause in range(len(self.prop.clauses)):
+            low, high = self._box(clause)
+            moving = whole[np.trunc(low[whole]) != np.trunc(high[whole])]
+            points = integer_points(low[moving], high[moving])
+            if points is None or not len(moving):
+                complete = False
+                continue
+            others = np.setdiff1d(np.arange(len(low)), whole)
+            complete &= bool((low[others] == high[others]).all())
+            middle = (low + (high - low) / 2).astype(low.dtype)
+            for start in range(0, len(points), CHUNK):
+                if until.expired():
+                    return None, False
+                x = np.repeat(middle[None], len(points[start : start + CHUNK]), axis=0)
+                x[:, moving] = points[start : start + CHUNK]
+                found = self.best(clause, x)
+                if found.witness is not None:
+                    return found.witness, False
+        return None, complete
 
     def scattered(self, clause: int, count: int) -> Points:
         """The centre of a clause's box, then in turn corners and inner points."""

@@ -62,5 +62,25 @@ class Product(Function):
         s, t = (torch.maximum(x.abs(), y.abs()) for x, y in zip(low, high, strict=True))
         return least - slack(s * t, a * s, c * t, ulps=4), corner
 
+    def beyond(
+        self,
+        slopes: tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]],
+        low: tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]],
+        high: tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]],
+        side: Float[Tensor, "*axes"] | float,
+    ) -> Float[Tensor, "*axes"]:
+        """At most the least value of s t - a s - c t over the box (`side` 1), or at least the largest one (-1).
+
+        s t - a s - c t = (s - c) (t - a) - a c.  The extrema of the first product are at two of the four corners, or on
+        the right side of 0.  Require: c and a are not larger than s and t can be, but for rounding.
+        """
+        (a, c), (l_s, l_t), (u_s, u_t) = slopes, low, high
+        falling = torch.as_tensor(side, device=a.device) > 0
+        first, second = a - l_t, u_t - a
+        across, along = torch.where(falling, second, first), torch.where(falling, first, second)
+        reach = torch.maximum((c - l_s) * across, (u_s - c) * along).clamp(min=0)
+        s, t = torch.maximum(l_s.abs(), u_s.abs()), torch.maximum(l_t.abs(), u_t.abs())
+        return -a * c - side * (reach + slack(s * t, a * s, c * t, ulps=8))
+
 
 PRODUCT = Product()

@@ -21,6 +21,9 @@ from verifier.shapes import Bool, Float, Tensor
 Point = tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]
 """t, and a value that f takes there or near by."""
 
+NEAR = 8.0
+"""A neuron is near its jump if it is this many times nearer than the mean of its group."""
+
 STEEP = 64.0
 """Slopes are tried up to this times the rise over the whole interval."""
 
@@ -90,6 +93,12 @@ class Sign(Step):
 
     def slope(self, t: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
         return 1 / (1 + t * t)
+
+    def pull(self, t: Float[Tensor, "*batch n"], cotangent: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
+        """Who is near its jump, compared with the rest of the group, counts most: no other can be moved over it."""
+        scale = t.abs().mean(dim=-1, keepdim=True) / NEAR
+        share = (t / torch.where(scale > 0, scale, 1.0)).nan_to_num(torch.inf)
+        return cotangent / (1 + share * share)
 
     def jumps(
         self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]

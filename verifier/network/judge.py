@@ -78,6 +78,11 @@ def check_against(model: Judged, network: Network, boxes: Boxes, seed: int = 0, 
     return worst
 
 
+def compare(model: Judged, network: Network, points: Array) -> None:
+    """Compare both at some points.  Raises NetworkMismatch, and InputError if the model's outputs are not finite."""
+    _compare(model, network, points, inside=True)
+
+
 def sample_box(lower: Array, upper: Array, generator: np.random.Generator, count: int) -> Array:
     """Points of a box: both ends, then in turn a random corner and a random inner point."""
     points = [lower, upper]

@@ -134,9 +134,15 @@ def _rows(layer: Affine, meanings: Sequence[Meaning]) -> Rows | None:
 
 
 def _all_different(layer: Affine) -> bool:
-    """A glance: True if the largest weights of all rows, or channels, differ, as they do in most trained layers."""
-    term = layer.terms[0][1]
-    if len(layer.terms) != 1 or not isinstance(term, Dense | Conv):
+    """A glance: True if the largest weights of all rows, or channels, differ, as they do in most trained layers.
+
+    Rows that differ in what they take from one source differ, whatever they take from others.
+    """
+    return any(_differ(term) for _, term in layer.terms)
+
+
+def _differ(term: LinearMap) -> bool:
+    if not isinstance(term, Dense | Conv):
         return False
     largest = term.weight.flatten(1).abs().amax(dim=1)
     return len(largest.unique()) == len(largest) and bool(largest.all())

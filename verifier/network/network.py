@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
 from verifier.functions import RELU, Function
 from verifier.operators import LinearMap
+from verifier.operators.alike import Alike, alike
 from verifier.operators.base import flat_size
 from verifier.shapes import Float, Int, Tensor
 
@@ -61,6 +63,16 @@ class Affine:
     def depth(self) -> int:
         """Rounding depth of the whole sum, for `gamma`."""
         return max((term.depth for _, term in self.terms), default=0) + len(self.terms) + 1
+
+    @property
+    def exact(self) -> bool:
+        """Whether the interval image of a box of the input is exact: nothing is read but the input, and by one map."""
+        return all(source == 0 and term.tight for source, term in self.terms)
+
+    @cached_property
+    def alike(self) -> Alike | None:
+        """Which entries of x_hat are the same, or the same with the other sign; None if all differ."""
+        return alike([term for _, term in self.terms], self.bias, self.bias_error)
 
     def forward(self, x: Sequence[Float[Tensor, "*batch _"] | None]) -> Float[Tensor, "*batch n"]:
         """The layer's value, given the value of every source."""

@@ -31,7 +31,7 @@ class LinearMap(ABC):
     Guarantees of every subclass:
 
     - `<forward(x), y> = <x, transpose(y)>` for all x and y;
-    - `magnitude(r) >= |W| r` for r >= 0, with equality for maps that are not composed;
+    - `magnitude(r) >= |W| r` for r >= 0, with equality for maps that are `tight`;
     - in float64, `|computed - exact| <= gamma(depth) * magnitude(|x|)` for `forward`, and likewise for `transpose`, as
       long as nothing underflows or overflows (docs/numerics.md).  `exact` refers to the matrix that the network's own
       weights define, so `depth` also counts the roundings that were made when weights were folded.
@@ -69,6 +69,11 @@ class LinearMap(ABC):
     def reweighted(self: MapT, weights: Tensor, roundings: int = 0) -> MapT:
         """The same map with other numbers for its `weights`, made inexact by so many more operations."""
         raise TypeError(f"{self.describe()} stores no weights")
+
+    @property
+    def tight(self) -> bool:
+        """Whether `magnitude(r)` is |W| r up to rounding, so that the interval image of a box is exact."""
+        return True
 
     @property
     def parameters(self) -> int:

@@ -72,6 +72,14 @@ class Chain(Composed):
             r = m.magnitude(r)
         return r
 
+    @property
+    def tight(self) -> bool:
+        """Entries of a product cancel only where one that adds up several entries follows another one."""
+        adding = [k for k, m in enumerate(self.maps) if not isinstance(m, Select | Diagonal)]
+        last = adding[-1] if adding else 0
+        spread = any(isinstance(m, Select) and not m.injective for m in self.maps[:last])
+        return len(adding) <= 1 and not spread and all(m.tight for m in self.maps)
+
     def describe(self) -> str:
         return ", ".join(m.describe() for m in self.maps)
 
@@ -96,6 +104,11 @@ class Sum(Composed):
 
     def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return reduce(operator.add, (m.magnitude(r) for m in self.maps))
+
+    @property
+    def tight(self) -> bool:
+        """Never: what is added may cancel."""
+        return False
 
     def describe(self) -> str:
         return " + ".join(f"({m.describe()})" for m in self.maps)

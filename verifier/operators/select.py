@@ -10,6 +10,11 @@ from verifier.operators.base import LinearMap
 from verifier.shapes import Float, Int, Tensor
 
 
+def _taken(x: Float[Tensor, "*batch n"], index: Int[Tensor, " m"]) -> Float[Tensor, "*batch m"]:
+    """x[..., index]; `gather` is twice as fast as indexing."""
+    return x.gather(-1, index.expand(*x.shape[:-1], -1))
+
+
 @dataclass(frozen=True, eq=False)
 class Select(LinearMap):
     """out[i] = in[index[i]], and 0 where index[i] is -1.
@@ -67,12 +72,12 @@ class Select(LinearMap):
         return self.n_in == self.n_out and bool((self.index == torch.arange(self.n_in, device=self.index.device)).all())
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-        taken = x[..., self.index.clamp(min=0)]
+        taken = _taken(x, self.index.clamp(min=0))
         return taken if self._kept is None else taken * self._kept
 
     def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
         if self._inverse is not None:
-            taken = y[..., self._inverse]
+            taken = _taken(y, self._inverse)
             return taken if self._reached is None else taken * self._reached
         out = y.new_zeros(*y.shape[:-1], self.n_in)
         return out.index_add_(-1, self.index.clamp(min=0), y if self._kept is None else y * self._kept)

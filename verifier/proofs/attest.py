@@ -93,6 +93,10 @@ class BoundsAsWritten(Bounder):
 
     inner: Bounder
 
+    @property
+    def separately(self) -> bool:
+        return True
+
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         found = self.inner.bound(net, region, objective, until)
         task = Task(Sweep.prepare(net, region, objective.layer), objective)

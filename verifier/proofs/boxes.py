@@ -30,7 +30,7 @@ from verifier.shapes import Float, Tensor
 STEPS = 255
 """Of slopes: one byte each."""
 
-CARE = Care(STEPS, errors=32.0, slack=1e-5, followed=True, joint=False)
+CARE = Care(STEPS, errors=32.0, slack=1e-5, followed=True, joint=False, forms=False)
 """With it, what the search evaluates is what is written down: of networks of ReLUs."""
 
 SMOOTH_CARE = replace(CARE, hidden=RootBounds())

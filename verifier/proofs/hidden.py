@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.network.network import Network
+from verifier.network.network import Affine, Network
 from verifier.proofs.encode import has_sum
 from verifier.proofs.ledger import Written
 from verifier.proofs.stream import Node, Pieces
@@ -19,10 +19,12 @@ PLAIN = 8
 def root_bounds(net: Network, kinds: int) -> Written:
     """Bounds of all hidden neurons as a search begins with them.
 
-    The checker adds up the absolute values of maps that are added.  Where these cancel, as differences in a MaxPool do,
-    one step back through the sum itself gives its intervals; what builds upon them follows group by group.
+    The checker adds up the absolute values of maps that are added, and multiplies those of maps that follow each other.
+    Where these cancel, as differences in a MaxPool do, one step back through the sum itself gives its intervals; what
+    builds upon them follows group by group.  Products matter where a group reads the input only: there the search takes
+    a step back as well.
     """
-    cancels = [any(has_sum(term) for _, term in group.terms) for group in net.groups]
+    cancels = [any(has_sum(term) for _, term in group.terms) or _product_of_input(group) for group in net.groups]
     if not kinds & ADAPTIVE or not any(cancels):
         return Pieces().numbers(Node.DEFAULT, 1, kinds).done()
     out = Pieces().numbers(Node.DEFAULT, 1, 0)
@@ -31,6 +33,11 @@ def root_bounds(net: Network, kinds: int) -> Written:
         for plain in (k - 1, 0):
             out.numbers(Node.IMPROVE, k).members(every).members(every).add(intervals(plain))
     return out.done()
+
+
+def _product_of_input(group: Affine) -> bool:
+    """Whether a group reads nothing but the input, by maps whose products may cancel."""
+    return not group.exact and all(source == 0 for source, _ in group.terms)
 
 
 def intervals(groups: int) -> Written:

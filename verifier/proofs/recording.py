@@ -47,17 +47,25 @@ class Recording:
         self._writer: ProofWriter | None = None
         self._smooth = False  # whether the network has other functions than ReLUs
 
-    def begin(self, problem: Problem, network: str | None = None) -> None:
-        """The instance is loaded.  Raises InputError if it has rows, or groups, that no proof can hold."""
+    def begin(self, problem: Problem, network: str | None = None, prop: str | None = None) -> None:
+        """The instance is loaded.  Raises InputError if it has rows, or groups, that no proof can hold.
+
+        The checker has readers of its own, so it is asked beforehand whether it can read the files.
+        """
+        if problem.property.joint is not None:
+            raise InputError(
+                "the property speaks of several networks, of equal inputs or of products; a proof speaks of one "
+                "network and of linear conditions, so run without --proof",
+                self.path,
+            )
         missing = unknown(problem.network)
         if missing is not None:
             raise InputError(f"the network has the function {missing}, which --proof cannot write down", self.path)
         self._smooth = not problem.network.piecewise_linear
-        why = refusal(network) if self._smooth and network is not None else None
+        declares = problem.property.variables is not None  # all of VNN-LIB 1.0 can be read, by both
+        why = None if network is None else refusal(network, problem.network.n_in, prop if declares else None)
         if why is not None:
-            raise InputError(
-                f"no proof could be checked, because the checker cannot read the network: {why}", self.path
-            )
+            raise InputError(f"no proof could be checked, because the checker cannot read the files: {why}", self.path)
         self._writer = ProofWriter(problem, self._kinds, self._scribe)
 
     @property

@@ -34,9 +34,10 @@ CLOSE = Fraction(1, 10**50)
 
 @dataclass(frozen=True, eq=False)
 class Restated:
-    """A network without its head, and what is asked of it.
+    """A smaller network, and what is asked of it.
 
-    If they are `equivalent`, a point is unsafe by the one property if and only if it is by the other.
+    If they are `equivalent`, it has the outputs of the given one, and a point is unsafe by the one property if and only
+    if it is by the other.
     """
 
     network: Network

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verifier.property.joint import Joint
 from verifier.property.numbers import absorb, at_least, float32_down, float32_up, nearest, upward
 
 Doubles = NDArray[np.float64]
@@ -209,7 +210,10 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Property:
-    """The unsafe set of an instance.  Without any clause it is empty and the instance is `unsat`."""
+    """The unsafe set of an instance.  Without any clause it is empty and the instance is `unsat`.
+
+    Inputs and outputs are those of the joint network, if there is one.
+    """
 
     n_x: int
     n_y: int
@@ -217,6 +221,14 @@ class Property:
     clauses: tuple[Clause, ...]
     variables: tuple[Variable, ...] | None = None
     warnings: tuple[str, ...] = ()
+    joint: Joint | None = None
+
+    @property
+    def tensors(self) -> int | tuple[tuple[int, ...], ...]:
+        """What is said about the inputs of a single network: the shape of every tensor, or how many numbers."""
+        if self.variables is None:
+            return self.n_x
+        return tuple(variable.shape for variable in self.variables if variable.kind == "input")
 
     def witnessed(self, x: Floats, y: Floats) -> int | None:
         """The index of a clause that contains the point, decided in rational arithmetic; None if there is none.
@@ -232,6 +244,8 @@ class Property:
         inside: Bools = np.all((lower <= x) & (x <= upper), axis=1)
         exact = self.boxes.holds_floats(x.dtype)
         xs, ys = [Fraction(v) for v in x.tolist()], [Fraction(v) for v in y.tolist()]
+        if self.joint is not None:
+            ys = self.joint.completed(xs, ys)
         for wanted in (True, False):
             for k, clause in enumerate(self.clauses):
                 possible = inside[clause.box] and bool(exact[clause.box]) == wanted

@@ -141,10 +141,11 @@ def _layout(path: str, digest: str | None) -> ImageLayout | None:
 
 
 def _input_shape(path: str, digest: str | None) -> tuple[int, ...]:
-    from verifier.network.models.validate import parsed, single_input_output, static_shape
+    from verifier.network.models.shapes import input_shapes
+    from verifier.network.models.validate import inputs_and_outputs, parsed
 
-    source, _ = single_input_output(parsed(Path(path), _unchanged(path, digest)))
-    return static_shape(source)[0]
+    sources, _ = inputs_and_outputs(parsed(Path(path), _unchanged(path, digest)))
+    return input_shapes(sources).joined
 
 
 def _centre(path: str, digest: str | None, witness: StoredWitness) -> NDArray[np.float64] | None:

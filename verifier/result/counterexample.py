@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from verifier.errors import SoundnessError
 from verifier.processes import shared_file
+from verifier.property.joint import Joint
 from verifier.property.property import Property, Variable
 
 _REPLAYED = object()  # only `replay` holds it
@@ -64,11 +65,19 @@ class Counterexample:
     exact: bool = True
     sharp: bool = False
     variables: tuple[Variable, ...] | None = None  # the tensors that a VNN-LIB 2.0 property declares, in order
+    joint: Joint | None = None  # how the inputs and outputs of the joint network are those that are declared
     token: InitVar[object] = None
 
     def __post_init__(self, token: object) -> None:
         if token is not _REPLAYED:
             raise SoundnessError("a counterexample must come from a replay by the original network")
+
+    @property
+    def declared(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """The point and the answers in terms of what the property declares: equal inputs again, and no products."""
+        if self.joint is None:
+            return self.x, self.y
+        return self.x[list(self.joint.shared)], self.y[: self.joint.n_y]
 
     def text(self) -> str:
         """The witness as VNN-COMP wants it from the second line of a result file on, in the property's version."""
@@ -80,7 +89,8 @@ class Counterexample:
 
     def _text_2(self, variables: Sequence[Variable]) -> str:
         """Each tensor: its declaration on a line, then its values in row-major order, one per line."""
-        values = {"input": iter(self.x), "output": iter(self.y)}
+        x, y = self.declared
+        values = {"input": iter(x), "output": iter(y)}
         lines = []
         for variable in variables:
             shape = ",".join(str(n) for n in variable.shape)
@@ -110,7 +120,7 @@ def replay(
             continue
         own = prop.clauses[clause].box
         sharp, exact = judge is not None and judge(x, own), bool(prop.boxes.holds_floats(dtype)[own])
-        found = Counterexample(x, y, clause, exact, sharp, prop.variables, token=_REPLAYED)
+        found = Counterexample(x, y, clause, exact, sharp, prop.variables, prop.joint, token=_REPLAYED)
         if sharp or judge is None:
             return found
         blunt = blunt or found

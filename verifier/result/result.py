@@ -152,7 +152,8 @@ def _witness(counterexample: Counterexample | None) -> dict[str, Any] | None:
     if counterexample is None:
         return None
     # A float32 becomes the double of the same value, so the numbers read back exactly.
-    values: dict[str, Any] = {"x": counterexample.x.tolist(), "y": counterexample.y.tolist()}
+    x, y = counterexample.declared
+    values: dict[str, Any] = {"x": x.tolist(), "y": y.tolist()}
     return values if counterexample.exact else values | {"exact": False}
 
 

@@ -13,6 +13,7 @@ import torch
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.closing import closes
+from verifier.bounding.frugal import Frugal, is_large
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.lp.integer import MixedInteger
 from verifier.clock import Clock
@@ -30,6 +31,7 @@ from verifier.search.journal import Journal, Merged, Settled
 from verifier.search.loop import BranchAndBound, Limits, Report, Search, run
 from verifier.search.offers import Offers
 from verifier.search.parallel import Cores, SharedSearch
+from verifier.search.prepared import Prepared
 from verifier.search.race import Race
 from verifier.search.sharpen import Blunt, SharpenedSearch, Sharpener, Sharpening
 from verifier.search.signs.root import Root
@@ -39,6 +41,15 @@ from verifier.shapes import Float, Tensor
 
 FEW_INPUTS = 16
 """Where more of them move, halving each input once already makes more boxes than any search can bound."""
+
+FEW_OF_LARGE = 8
+"""The same in networks of which a box takes about a second."""
+
+MANY_BOXES = 16
+"""With more boxes of few moving inputs, the bounds that a search by signs begins with take longer than all the rest."""
+
+DOMAIN = 8 * 48
+"""Bytes for each neuron of a domain while it is bounded: numbers in float64, and how many of them there are."""
 
 Members = tuple[int, tuple[int, ...]]
 """A box and those of its clauses that are open."""
@@ -71,14 +82,31 @@ class ProblemSearch:
     integer: MixedInteger = field(default_factory=MixedInteger)
     root_bytes: int = 2**28
     cores: int = 1  # processes that share the work
+    domain_bytes: int = 4 * 2**30  # of the domains that a search by signs bounds together
     journal: Journal = field(default_factory=Journal)
+
+    def within(self, memory_bytes: int) -> ProblemSearch:
+        """The same, holding no more than so many bytes: fewer domains at a time, zonotopes with fewer symbols."""
+        each = memory_bytes // self.cores
+        return replace(
+            self,
+            limits=replace(self.limits, memory_bytes=min(self.limits.memory_bytes, memory_bytes // 4)),
+            inputs=replace(self.inputs, memory_bytes=min(self.inputs.memory_bytes, each // 4)),
+            root_bytes=min(self.root_bytes, each // 8),
+            domain_bytes=each // 4,
+        )
 
     def by_inputs(self, problem: Problem) -> bool:
         """Whether boxes of the input are cut, at least at first."""
         if self.splitting is Splitting.AUTO:
             moving = moves(problem.lower, problem.upper).sum(dim=1)
-            return bool((moving <= FEW_INPUTS).all()) or contraction_of(problem, self.inputs) is not None
+            few = FEW_OF_LARGE if is_large(problem.network, 1) else FEW_INPUTS
+            return bool((moving <= few).all()) or contraction_of(problem, self.inputs) is not None
         return self.splitting is Splitting.INPUTS
+
+    def by_many_boxes(self, problem: Problem) -> bool:
+        """Whether boxes of the input are cut from the first to the last, because there are so many of them."""
+        return len(problem.lower) > MANY_BOXES and self.by_inputs(problem)
 
     def check(self, network: Network) -> None:
         """Raises InputError, in one sentence, if some method that was asked for knows ReLUs only and others exist."""
@@ -102,7 +130,8 @@ class ProblemSearch:
         waiting = open_clauses(problem, found)
         if not waiting:
             return Outcome(None, None, Progress())
-        task = _Task(self, problem, found, Until(clock), Offers(self.falsifier, target, clock))
+        options = replace(self, inputs=replace(self.inputs, double=target.dtype is torch.float64))
+        task = _Task(options, problem, found, Until(clock), Offers(self.falsifier, target, clock))
         return run(self._search(task, waiting), task.until, report)
 
     def _search(self, task: _Task, waiting: list[Members]) -> Search:
@@ -114,9 +143,9 @@ class ProblemSearch:
         if not self.by_inputs(task.problem):
             makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
             return OneAfterAnother(makers, self.limits, task.until)
-        if self.splitting is Splitting.INPUTS or len(groups) > 1:
+        if self.splitting is Splitting.INPUTS or len(groups) > 1 or len(waiting) > MANY_BOXES:
             return task.boxes(waiting)
-        return Race([partial(task.boxes, waiting), partial(task.signs, waiting, self.limits)])
+        return Race([partial(task.boxes, waiting), partial(task.bounded_signs, waiting)])
 
     def _together(self, problem: Problem) -> int:
         """How many boxes are searched together."""
@@ -208,6 +237,22 @@ class _Task:
         sharpener = Sharpener(sharpening, blunt, self.until, options.cores)
         return SharpenedSearch(first, sharpener, sharper)
 
+    def bounded_signs(self, boxes: list[Members]) -> Search:
+        """The same; in large networks without bounds of hidden neurons yet these come first, bit by bit."""
+        options, net = self.options, self.problem.network
+        missing = [box for box, _ in boxes if box not in self.found.regions]
+        if not missing or not isinstance(options.intermediate, Frugal) or not is_large(net, len(missing)):
+            return self.signs(boxes, options.limits)
+        at = torch.tensor(missing, device=self.problem.lower.device)
+        parts = options.intermediate.steps(net, (self.problem.lower[at], self.problem.upper[at]), self.until)
+
+        def make(region: Region) -> Search:
+            each = {box: region.select(torch.tensor([i], device=at.device)) for i, box in enumerate(missing)}
+            known = replace(self.found, regions=self.found.regions | each)
+            return replace(self, found=known).signs(boxes, options.limits)
+
+        return Prepared(parts, make, self.worst(boxes))
+
     def boxes(self, boxes: list[Members]) -> Search:
         """By boxes of the input."""
         options = self.options
@@ -226,6 +271,8 @@ class _Task:
     def _signs(self, boxes: list[Members], regions: list[Region], policy: Policy, journal: Journal) -> SignSpace:
         if not self.problem.network.piecewise_linear:
             policy = replace(policy, tightening=policy.tightening.after_points())
+        together = max(1, self.options.domain_bytes // (DOMAIN * self.problem.network.neurons + 1))
+        policy = replace(policy, batch=min(policy.batch, together), fill=min(policy.fill, together))
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
         return SignSpace(root, policy, self.until, self.offer, journal)
 

@@ -107,9 +107,13 @@ class Race(Search):
         favour = 1.0
         if runner is self._runners[0] and not runner.spent:
             favour = HEAD_START
-        elif len(self._runners) > 1 and runner is self._fastest and runner.spent:
+        elif len(self._runners) > 1 and runner.spent and runner is self._ahead():
             favour = FAVOUR
         return min(runner.spent + self._seconds * favour, self._allowed)
+
+    def _ahead(self) -> Runner:
+        """The fastest; if nobody has closed anything, the first one has had its chance, and it is the last one."""
+        return self._fastest if self._fastest.speed > 0 else self._runners[-1]
 
     def close(self) -> None:
         for runner in (*self._runners, *self._ended):

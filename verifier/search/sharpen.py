@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
-from verifier.bounding.hidden import Ends, Known, Sharpened
+from verifier.bounding.hidden import Ends, Known, Sharpened, laborious
 from verifier.network.network import Network
 from verifier.processes import Forked
 from verifier.search.domains import Progress
@@ -48,9 +48,13 @@ class Blunt:
     journal: Journal = field(default_factory=Journal)
 
     def sharp(self, bounder: Bounder, until: Until) -> list[Region]:
-        """The boxes with bounds that are nowhere looser; the journal hears of all of them."""
+        """The boxes with bounds that are nowhere looser; the journal hears of all of them.
+
+        Of curves and products only those are bounded again whose sweeps are short: the time is better spent on ReLUs.
+        """
+        skipped = laborious(self.net)
         return [
-            Sharpened(Known(region), bounder, partial(self._tell, box)).region(
+            Sharpened(Known(region), bounder, partial(self._tell, box), skipped).region(
                 self.net, region.lower, region.upper, until
             )
             for box, region in self.known.items()

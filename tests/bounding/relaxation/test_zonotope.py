@@ -259,3 +259,29 @@ def test_deviations_of_products_count_the_errors_of_both_factors(seed: int, dtyp
         s, t = (f.centre + (eps * f.spread).sum(dim=0) + signs(1, 4) * f.error for f in (p, q))
         left = s * t - q.centre.double() * s - p.centre.double() * t
         assert bool((left >= low - 1e-12).all() & (left <= high + 1e-12).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_with_a_fixed_factor_and_relus_of_zero_get_no_symbols(dtype: torch.dtype) -> None:
+    """Their gaps are those of rounding alone; what they enclose stays enclosed."""
+    generator = torch.Generator().manual_seed(0)
+    zero = torch.zeros(2, 2)
+    zero[0, 0] = 1.0
+    first = networks.affine("first", {0: Dense(zero.double())}, generator)  # the second neuron reads nothing
+    first = replace(first, bias=torch.zeros_like(first.bias))
+    second = networks.affine("second", {1: Dense(torch.eye(2).double())}, generator)
+    second = replace(second, bias=torch.zeros_like(second.bias))
+    pairs = networks.affine("pairs", {2: Dense(torch.tensor([[1.0, 0.0], [0.0, 0.0]]).double())}, generator)
+    pairs = replace(pairs, bias=torch.tensor([0.0, 0.3]).double(), function=PRODUCT)
+    out = networks.affine("out", {3: Dense(torch.ones(1, 1).double())}, generator)
+    net = Network((2,), (first, second, pairs), out)
+    low, high = torch.tensor([[0.25, 0.0]]).double(), torch.tensor([[0.75, 1.0]]).double()
+    found = propagate(net.to(dtype=dtype), low, high)
+    assert len(found.output.spread) == 2
+    assert found.ambiguous.tolist() == [0]
+    lower, upper = found.output.ends()
+    x = networks.points(low, high, 500, 0)
+    y = net.forward(x)
+    assert bool((lower.double() <= y.amin()).all())
+    assert bool((upper.double() >= y.amax()).all())
+    assert float(upper - lower) == pytest.approx(0.15, rel=1e-4)

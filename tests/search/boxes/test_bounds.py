@@ -11,9 +11,10 @@ from search.cases import begun, random_case
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.relaxation.form import AffineForm
+from verifier.bounding.relaxation.zonotope import propagate
 from verifier.bounding.rows import Conjunction
 from verifier.property.problem import Problem
-from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, Effort
+from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, Care, Effort
 from verifier.search.boxes.boxes import BoxDomains, Table, halved
 from verifier.search.boxes.climb import best_weights
 from verifier.search.boxes.space import InputSpace
@@ -61,12 +62,32 @@ def test_evidence_gives_the_same_bounds_again() -> None:
     problem = random_case("residual", 1, (1, 2)).problem([-0.05, -0.05])
     boxes = halved(roots(problem))
     table = Table.of(problem, (0, 1))
-    bounder = BoxBounder(problem.network, problem.network.to(dtype=torch.float32), table, Effort())
+    single = problem.network.to(dtype=torch.float32)
+    bounder = BoxBounder(problem.network, single, table, Effort(), Care(forms=False))
     found = bounder.bound(boxes)
     evidence = found.evidence
-    pairs, clause = bounder._pairs(boxes)
+    pairs, clause = bounder._pairs(single, boxes, propagate(single, boxes.low, boxes.high, moving=table.moving))
     assert torch.equal(evidence.clause, table.number[boxes.root[evidence.box], clause])
     again = pairs.each(bounder._traced(pairs, evidence.variables).plane.lower)
     assert torch.equal(again, evidence.lower)
     assert torch.equal(again.amax(dim=1), found.lower[evidence.box, clause])
     assert torch.equal(evidence.l_hat[0], pairs.found.l_hat[0])
+
+
+@pytest.mark.parametrize("family", sorted(networks.FAMILIES))
+@pytest.mark.parametrize("seed", range(3))
+def test_forms_close_some_clauses_and_sweeps_the_rest(family: str, seed: int) -> None:
+    """With forms nothing is closed that exact minima do not allow, and nothing is lost that sweeps alone find."""
+    case = random_case(family, seed, (1, 2), seed % 2 == 1)
+    for shift in (-0.5, 0.02, 3.0):
+        problem = case.problem([shift, -shift])
+        boxes = halved(halved(roots(problem)))
+        table, single = Table.of(problem, (0, 1)), problem.network.to(dtype=torch.float32)
+        with_forms = BoxBounder(problem.network, single, table, Effort()).bound(boxes)
+        alone = BoxBounder(problem.network, single, table, Effort(), Care(forms=False)).bound(boxes)
+        assert bool((with_forms.closed | ~alone.closed).all())
+        for clause, least in enumerate((shift, -shift)):
+            if least < 0:  # some point of the whole box is unsafe
+                assert not bool(with_forms.closed[:, clause].all())
+        still = (boxes.pending & ~with_forms.closed).any(dim=1)
+        assert torch.equal(with_forms.low[~with_forms.some | ~still], boxes.low[~with_forms.some | ~still])

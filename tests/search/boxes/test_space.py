@@ -13,8 +13,8 @@ from search.cases import Case, begun, expanded, random_case
 from verifier.bounding.core.base import Until
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
-from verifier.search.boxes.bounds import Effort
-from verifier.search.boxes.space import InputOptions, InputSpace
+from verifier.search.boxes.bounds import DOUBLE, Effort
+from verifier.search.boxes.space import SPARE, InputOptions, InputSpace
 from verifier.search.domains import Outcome, Progress
 
 GAP = 1e-3
@@ -70,6 +70,36 @@ def test_verdicts_are_exact(family: str, shape: str, seed: int) -> None:
 @pytest.mark.parametrize("family", ["dense", "residual"])
 def test_verdicts_are_exact_on_many(family: str, shape: str, seed: int) -> None:
     check(family, shape, seed)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_networks_that_run_in_float64_are_never_rounded(shape: str) -> None:
+    counts, mixed, boxes = SHAPES[shape]
+    case = random_case("dense", 5, counts, mixed, boxes)
+    judge(case, InputOptions(double=True), 5)
+    space = InputSpace(
+        case.problem([GAP] * len(counts)), range(len(counts)), blind, Until(), None, InputOptions(double=True)
+    )
+    assert set(space.whole().tier.tolist()) == {DOUBLE}
+    assert space._candidates._net.output.bias.dtype is torch.float64
+
+
+def test_the_first_boxes_show_how_many_fit_together() -> None:
+    """Nothing is known of whole boxes, so that one of them comes first; the others follow together."""
+    case = random_case("dense", 1, [1] * 12, False, 12)
+    problem = case.problem([-GAP] * 12)
+    wide = max(problem.network.n_in, *(group.size for group in problem.network.groups))
+    room = 4 * wide * (problem.network.n_in + problem.network.neurons)
+    space = InputSpace(problem, range(12), blind, Until(), None, InputOptions(chunk_bytes=room))
+    kinks = torch.zeros(3, dtype=torch.long)
+    whole = space.whole()
+    assert len(space._chunks(whole)) == 12
+    foreseen = space._foreseen(whole, kinks)
+    assert int(foreseen.kinks.max()) == min(SPARE, problem.network.neurons)
+    assert torch.equal(foreseen.low, whole.low)
+    assert sum(len(chunk) for chunk in space._chunks(foreseen)) == 12
+    bounded = space.bound(whole)
+    assert torch.cat([boxes.number for boxes, _ in bounded.chunks]).tolist() == whole.number.tolist()
 
 
 def flat(bound: str) -> Problem:

@@ -195,6 +195,11 @@ class Bounder(ABC):
         return False
 
     @property
+    def separately(self) -> bool:
+        """Whether rows have to be bounded even if another one is the same, because somebody repeats it row by row."""
+        return False
+
+    @property
     def rigorous(self) -> bool:
         """Whether its bounds in float64 include all rounding errors: only such a bound closes a clause."""
         return True

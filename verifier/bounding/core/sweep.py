@@ -28,7 +28,7 @@ from verifier.bounding.core.rounding import MARGIN, layer_slack, source_magnitud
 from verifier.bounding.core.state import State
 from verifier.bounding.relaxation.neurons import Neurons, neurons_of
 from verifier.bounding.relaxation.relu import Kinks
-from verifier.bounding.relaxation.smooth import Lines
+from verifier.bounding.relaxation.smooth import Lines, Smooth
 from verifier.network.network import Network
 from verifier.operators import gamma
 from verifier.shapes import Float, Tensor
@@ -317,6 +317,20 @@ class Sweep(State):
             return mu
 
         return Trace(self.walk(objective, relax), tuple(seen), tuple(lines))
+
+    def plane(self, objective: Objective, choices: Sequence[Choice]) -> Plane:
+        """The same if nothing but the plane is needed, and all objectives have the same choices."""
+        priced = self.slacks is not None
+
+        def press(k: int, lam: Tensor | None, rest: Remainder) -> Tensor | None:
+            if lam is None:
+                return None
+            neurons = self.neurons[k - 1]
+            if isinstance(neurons, Smooth):
+                return neurons.pressed(lam.expand(self.region.count, -1, -1), choices[k - 1], rest, priced)
+            return neurons.relax(lam, choices[k - 1], rest, priced)[0]
+
+        return self.walk(objective, press)
 
     def forward(self, trace: Trace, choices: Sequence[Choice]) -> Route:
         """Where x0 goes when it runs through the faces that the backward sweep chose."""

@@ -59,6 +59,11 @@ class Band:
     error: Float[Tensor, "D n"] | None = None
     degree: int = 1
 
+    @property
+    def sharp(self) -> bool:
+        """Whether a gap is zero but for kinks: curves and products have one wherever something moves."""
+        return self.error is None
+
 
 def band_of(function: Function, form: AffineForm, bounds: Ends) -> Band:
     """The band of a group, given the form of its pre-activations and their bounds."""

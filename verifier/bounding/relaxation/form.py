@@ -54,6 +54,10 @@ class AffineForm:
         reach = (self.radius + self.error) * (1 + 8 * u) + 4 * u * self.centre.abs()
         return self.centre - reach, self.centre + reach
 
+    def select(self, rows: Int[Tensor, " d"]) -> AffineForm:
+        """Some of the boxes."""
+        return AffineForm(self.centre[rows], self.spread[:, rows], self.radius[rows], self.error[rows])
+
     def parts(self, count: int) -> tuple[AffineForm, ...]:
         """The entries in so many parts of equal size, one after the other."""
         if count == 1:

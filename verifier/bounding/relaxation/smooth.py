@@ -132,7 +132,7 @@ class Smooth(State):
     ) -> tuple[Float[Tensor, "D S n_hat"], Float[Tensor, "D S n"], Lines | None]:
         """The coefficients of x_hat, those of x, and the faces that their signs ask for."""
         below = lam >= 0
-        if choice.slope.shape[1] == 1:  # the same for all objectives
+        if choice.slope.shape[1] < lam.shape[1]:  # the same for all objectives
             faces = self.lines(choice.slope, 1.0).where(below, self.lines(choice.slope, -1.0))
         else:
             faces = self.lines(choice.slope, torch.where(below, 1.0, -1.0).to(lam.dtype))
@@ -142,6 +142,28 @@ class Smooth(State):
             rest.summed += terms.abs().sum(dim=-1)
         mu = torch.cat([lam * slope for slope in faces.slopes], dim=-1)
         return mu if choice.split is None else self._priced(mu, choice.split, rest, priced), lam, faces
+
+    def pressed(
+        self, lam: Float[Tensor, "D S n"], choice: Choice, rest: Remainder, priced: bool
+    ) -> Float[Tensor, "D S n_hat"]:
+        """The coefficients of x_hat alone, if all objectives have the same faces: with less than half the memory moved.
+
+        Where some face is not finite, or there are multipliers of splits, it is what `relax` gives.
+        """
+        low, high = self.lines(choice.slope, 1.0), self.lines(choice.slope, -1.0)
+        numbers = (low.offset, high.offset, *low.slopes, *high.slopes)
+        if choice.split is not None or not all(bool(torch.isfinite(x).all()) for x in numbers):
+            return self.relax(lam, choice, rest, priced)[0]
+        positive = lam.clamp(min=0)
+        negative = lam - positive  # one of both is zero, so nothing is rounded
+        rest.value += _along(positive, low.offset) + _along(negative, high.offset)
+        if priced:
+            rest.summed += _along(positive, low.offset.abs()) - _along(negative, high.offset.abs())
+        mu = lam.new_empty(*lam.shape[:-1], self.arity * lam.shape[-1])
+        for part, below, above in zip(mu.chunk(self.arity, dim=-1), low.slopes, high.slopes, strict=True):
+            torch.mul(positive, below, out=part)
+            part.addcmul_(negative, above)
+        return mu
 
     def _priced(
         self, mu: Float[Tensor, "D S n_hat"], split: Float[Tensor, "#D #S n_hat"], rest: Remainder, priced: bool
@@ -176,6 +198,15 @@ class Smooth(State):
             found = found + (t - touch) * rate
         return (taken.lam * found).nan_to_num(0.0, 0.0, 0.0)
 
+    def cost(
+        self, lam: Float[Tensor, "D S n"], faces: Lines, x_hat: Float[Tensor, "D #S n_hat"]
+    ) -> Float[Tensor, "D S"]:
+        """What the faces cost each objective at a point."""
+        gap = self.value(x_hat) - faces.offset
+        for slope, t in zip(faces.slopes, x_hat.chunk(self.arity, dim=-1), strict=True):
+            gap = gap - slope * t
+        return (lam * gap).sum(dim=-1)
+
     def split_gains(
         self, x_hat: Float[Tensor, "D S n_hat"], split: Float[Tensor, "D S n_hat"]
     ) -> Float[Tensor, "D S n_hat"]:
@@ -206,6 +237,11 @@ class Smooth(State):
         for slope, part in zip(faces.slopes, t.chunk(self.arity, dim=-1), strict=True):
             face = torch.addcmul(face, slope[:, 0], part)
         return (self.value(t) - face).abs().nan_to_num(0.0, 0.0, 0.0).repeat(1, self.arity)
+
+
+def _along(rows: Float[Tensor, "D S n"], vector: Float[Tensor, "D 1 n"]) -> Float[Tensor, "D S"]:
+    """The inner product of every row with its region's vector."""
+    return (rows @ vector.mT).squeeze(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +305,10 @@ class Products(Smooth):
     def lines(self, variable: Float[Tensor, "#D #S n"], side: Float[Tensor, "#D #S n"] | float) -> Lines:
         (l_s, l_t), (u_s, u_t) = self.l_hat.chunk(2, dim=-1), self.u_hat.chunk(2, dim=-1)
         below = torch.as_tensor(side, device=l_s.device) > 0
-        a = l_t + variable * (u_t - l_t)
-        c = torch.where(below, l_s + variable * (u_s - l_s), u_s - variable * (u_s - l_s))
-        least, touch = PRODUCT.below((a, c), (l_s, l_t), (u_s, u_t), torch.as_tensor(side, dtype=a.dtype))
-        return Lines((a, c), side * least, touch, (u_t - l_t, side * (u_s - l_s)))
+        w_s, w_t = u_s - l_s, u_t - l_t
+        a = l_t + variable * w_t
+        c = torch.where(below, l_s + variable * w_s, u_s - variable * w_s)
+        offset = PRODUCT.beyond((a, c), (l_s, l_t), (u_s, u_t), side)
+        # Both corners at which such a face touches move it alike.
+        touch = (l_s.expand_as(offset), torch.where(below, u_t, l_t).expand_as(offset))
+        return Lines((a.expand_as(offset), c), offset, touch, (w_t.expand_as(offset), side * w_s.expand_as(offset)))

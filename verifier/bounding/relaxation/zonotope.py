@@ -17,7 +17,7 @@ source:     zonotopes with one error term per neuron (Singh et al. 2018, "Fast a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -30,6 +30,11 @@ from verifier.shapes import Bool, Float, Int, Tensor
 
 MOST_SYMBOLS = 512
 """New symbols per group and box at most; the smallest ones beyond become plain intervals."""
+
+FAINT, FAINT_KINK = 2.0**-16, 2.0**-30
+"""Gaps of curves and products, and those of ReLUs, that are smaller than this share of the largest radius of their box
+become plain intervals too.  Where nothing moves, all that is left are rounding errors: a product with a factor that is
+fixed has such a gap, and so has a ReLU of zero."""
 
 LOST = 2.0**20
 """Results of a form that may have underflowed, each by less than the smallest normal number: what a layer magnifies."""
@@ -57,6 +62,11 @@ class Noise:
     below: Float[Tensor, "D a"]
     count: Int[Tensor, " D"]
 
+    def select(self, rows: Int[Tensor, " d"]) -> Noise:
+        """Some of the boxes."""
+        alike = {name: getattr(self, name)[rows] for name in ("neuron", "present", "scale", "above", "below", "count")}
+        return replace(self, share=self.share[:, rows], **alike)
+
 
 @dataclass(frozen=True, eq=False)
 class Zonotopes:
@@ -72,6 +82,17 @@ class Zonotopes:
     output: AffineForm
     factors: tuple[AffineForm | None, ...]
     moving: Int[Tensor, " m"] | None = None
+
+    def select(self, rows: Int[Tensor, " d"]) -> Zonotopes:
+        """Some of the boxes."""
+        return replace(
+            self,
+            l_hat=tuple(low[rows] for low in self.l_hat),
+            u_hat=tuple(high[rows] for high in self.u_hat),
+            noises=tuple(noise.select(rows) for noise in self.noises),
+            output=self.output.select(rows),
+            factors=tuple(None if form is None else form.select(rows) for form in self.factors),
+        )
 
     @property
     def ambiguous(self) -> Int[Tensor, " D"]:
@@ -93,25 +114,69 @@ def propagate(
 
     `moving` names the inputs that get symbols, if the others are constant up to rounding.
     """
-    dtype = net.output.bias.dtype
-    forms, boxes = [AffineForm.of_box(lower, upper, dtype, moving)], [AffineForm.of_interval(lower, upper, dtype)]
-    l_hat, u_hat, noises, factors, symbols = [], [], [], list[AffineForm | None](), len(forms[0].spread)
+    walk = Forms(lower, upper, net.output.bias.dtype, moving)
+    l_hat, u_hat, noises, factors = [], [], [], list[AffineForm | None]()
     for group in net.groups:
-        form = image(group, forms)
-        low, high = form.ends()
-        if any(source for source, _ in group.terms):  # else the interval image is the same
-            box_low, box_high = image(group, boxes).ends()
-            low, high = torch.maximum(low, box_low), torch.minimum(high, box_high)
-        activated, noise = activate(form, band_of(group.function, form, (low, high)), symbols, most)
-        symbols = len(activated.spread)
-        forms.append(activated)
-        boxes.append(AffineForm.of_interval(*_activation(group.function, low, high), dtype))
+        form, (low, high) = walk.image(group)
+        noises.append(walk.enter(group.function, form, (low, high), most))
         l_hat.append(low)
         u_hat.append(high)
-        noises.append(noise)
         factors.append(form if group.function.arity > 1 else None)
-    output = image(net.output, forms)
+    output = image(net.output, walk.values)
     return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), output, tuple(factors), moving)
+
+
+class Forms:
+    """Forms and intervals of the values of all sources so far, beginning with the input.
+
+    Group after group: `image` gives the form and the bounds of x_hat, `enter` goes on from any bounds that hold.
+    """
+
+    def __init__(
+        self,
+        lower: Float[Tensor, "D n0"],
+        upper: Float[Tensor, "D n0"],
+        dtype: torch.dtype,
+        moving: Int[Tensor, " m"] | None,
+    ) -> None:
+        self.values = [AffineForm.of_box(lower, upper, dtype, moving)]
+        self._boxes = [AffineForm.of_interval(lower, upper, dtype)]
+        self.symbols = len(self.values[0].spread)
+
+    def image(self, group: Affine) -> tuple[AffineForm, tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]]:
+        """The form of x_hat, and its bounds: those of the form and those of intervals, whichever are better."""
+        form = image(group, self.values)
+        low, high = form.ends()
+        if any(source for source, _ in group.terms):  # else the interval image is no better
+            box_low, box_high = image(group, self._boxes).ends()
+            low, high = torch.maximum(low, box_low), torch.minimum(high, box_high)
+        return form, (low, high)
+
+    def enter(
+        self, function: Function, form: AffineForm, ends: tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]], most: int
+    ) -> Noise:
+        """The next group, with `most` new symbols at most."""
+        dtype = form.centre.dtype
+        activated, noise = activate(form, band_of(function, form, ends), self.symbols, most)
+        self.symbols = len(activated.spread)
+        self.values.append(activated)
+        self._boxes.append(AffineForm.of_interval(*_activation(function, *ends), dtype))
+        return noise
+
+    def drop(self, source: int) -> None:
+        """Nobody reads that source any more."""
+        nothing = self.values[source].centre.new_zeros(0)
+        self.values[source] = self._boxes[source] = AffineForm(nothing, nothing, nothing, nothing)
+
+
+def symbols_of(net: Network, boxes: int, memory_bytes: int) -> int:
+    """How many symbols fit into memory: the forms of a layer before and after its neurons, and those of a residual."""
+    return memory_bytes // (4 * 4 * max(1, boxes) * max([net.n_in, *(layer.size for layer in net.layers)]))
+
+
+def symbols_within(net: Network, symbols: int, inputs: int) -> int:
+    """New symbols per group, if there may be so many in all, and the inputs take theirs."""
+    return min(MOST_SYMBOLS, max(0, symbols - inputs) // max(1, len(net.groups)))
 
 
 def fits_single(net: Network) -> bool:
@@ -154,11 +219,12 @@ def activate(form: AffineForm, band: Band, symbols: int, most: int) -> tuple[Aff
     """The form of a group's activations, given that of x_hat: one new symbol per bent neuron, after all `symbols`."""
     parts, gap = form.parts(len(band.slopes)), band.gap
     u, old = unit_roundoff(gap.dtype), len(form.spread)
-    count = band.bent.sum(dim=1)
+    count = _worth_a_symbol(band, parts).sum(dim=1)
     places = min(most, int(count.max()) if len(gap) else 0)
     chosen, neuron = gap.topk(places, dim=1)
+    own, rest = torch.zeros_like(gap).scatter(1, neuron, chosen), gap.scatter(1, neuron, 0.0)
     spread = form.spread.new_empty(symbols + places, *gap.shape)
-    centre, radius, error = band.offset, gap, band.error
+    centre, radius, error = band.offset, own, band.error
     for number, (slope, size, part) in enumerate(zip(band.slopes, band.sizes, parts, strict=True)):
         if number:
             spread[:old].addcmul_(part.spread, slope)
@@ -169,10 +235,17 @@ def activate(form: AffineForm, band: Band, symbols: int, most: int) -> tuple[Aff
     assert error is not None
     spread[old:].zero_()
     spread[symbols:].scatter_(2, neuron.T.unsqueeze(-1), chosen.T.unsqueeze(-1))
-    if places == most:
-        error = error + gap.scatter(1, neuron, 0.0)
-    activated = AffineForm(centre, spread, radius, error * (1 + 4 * u))
+    activated = AffineForm(centre, spread, radius, (error + rest) * (1 + 4 * u))
     return activated, _noise(parts, band, (symbols, neuron, chosen), count)
+
+
+def _worth_a_symbol(band: Band, parts: Sequence[AffineForm]) -> Bool[Tensor, "D n"]:
+    """Which bent neurons have a gap that is worth a symbol; NaN is, and spoils the bound."""
+    radius, size = band.gap, band.offset.abs()
+    for slope, part in zip(band.sizes, parts, strict=True):
+        radius, size = radius + slope * part.radius, size + slope * part.centre.abs()
+    share, noise = FAINT_KINK if band.sharp else FAINT, FEW * unit_roundoff(radius.dtype) * size
+    return band.bent & ~(band.gap <= torch.maximum(share * radius, noise).amax(dim=1, keepdim=True))
 
 
 def _noise(

@@ -43,8 +43,8 @@ class Linear(Bounder):
         each = 6 * widest(net, objective.layer) * region.lower.element_size() * region.count
         chunk = together(each, self.memory_bytes)
         parts = (objective.part(start, start + chunk) for start in range(0, objective.count, chunk))
-        traces = [sweep.backward(part, choices) for part in parts]
-        return Bound.joined([Bound(trace.lower, trace.x0, error=trace.plane.error) for trace in traces])
+        planes = [sweep.plane(part, choices) for part in parts]
+        return Bound.joined([Bound(plane.lower, plane.x0, error=plane.error) for plane in planes])
 
     def choices(self, sweep: Sweep) -> tuple[Choice, ...]:
         return tuple(self.slope.choice(neurons) for neurons in sweep.neurons)

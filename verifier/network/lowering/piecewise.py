@@ -158,6 +158,7 @@ def max_of_rows(low: Lowering, value: Expression, windows: Int[Tensor, "m k"], s
     twice the same entry is none.
     """
     padded = torch.cat([value.bias, value.bias.new_full((1,), -torch.inf)]) == -torch.inf
+    low.room(windows.numel() - len(windows))
     missing = padded[windows]
     filled = ~missing.all(dim=1)
     first_valid = windows.gather(1, (~missing).to(torch.int8).argmax(dim=1, keepdim=True))

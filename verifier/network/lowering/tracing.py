@@ -26,6 +26,9 @@ _FOLDERS = (Path(torch.__file__).absolute().parent, Path(__file__).absolute().pa
 _PACKAGES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)  # torch and this one
 _GENERATED = ("<eval_with_key>", "<frozen", "<__array_function__")
 
+MOST_NEURONS = 4_000_000
+"""Of a network that is bounded: each takes some hundred bytes before the first bound, and a share of every sweep."""
+
 Place = tuple[str, int]
 
 
@@ -252,11 +255,17 @@ class Lowering:
         key = function, tuple(id(operand) for operand in operands)
         if key not in self._known:
             value = operands[0] if len(operands) == 1 else joined(operands)
+            self.room(value.size)
             self.groups.append(replace(self.affine(self._group_name(), value), function=function))
             # The key stays valid because the operands themselves are kept.
             found = variable(len(self.groups), operands[0].shape, function.nonnegative)
             self._known[key] = operands, found
         return self._known[key][1]
+
+    def room(self, neurons: int) -> None:
+        """Refuse to go on if so many neurons more are too many."""
+        if sum(group.size for group in self.groups) + neurons > MOST_NEURONS:
+            self.refuse(f"with it the network has more than {MOST_NEURONS / 1e6:g} million neurons to bound")
 
     def multiply(self, first: Expression, second: Expression) -> Expression:
         """The products of two expressions of one shape, entry by entry; those of one with itself are squares."""

@@ -6,7 +6,7 @@ Needs no torch and, for files that hold all of their weights, not even onnx: a b
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,13 @@ def digest_of(path: str | PathLike[str], raw: bytes) -> str:
     for location in _locations(raw):
         total.update(b"\0" + location.encode() + b"\0" + (_file_digest(Path(path).parent / location) or b"missing"))
     return total.hexdigest()
+
+
+def digest_of_several(networks: Sequence[tuple[str, str]]) -> str:
+    """One digest of several networks by their names and digests; that of the only one as it is."""
+    if len(networks) == 1:
+        return networks[0][1]
+    return hashlib.sha256("".join(f"{name}\0{digest}\0" for name, digest in networks).encode()).hexdigest()
 
 
 def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
@@ -9,48 +12,55 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
-from verifier.errors import InputError, one_line
+from verifier.errors import InputError, UnsupportedOperator, one_line
 from verifier.files import read_stored, stored, unpacked
 from verifier.network.lowering.convert import to_graph_module
 from verifier.network.lowering.run import lower
 from verifier.network.lowering.tracing import Reading
 from verifier.network.models.base import Array, SourceModel
 from verifier.network.models.identity import digest_of
+from verifier.network.models.shapes import Declared, input_shapes
 from verifier.network.models.validate import (
     TYPES,
+    inputs_and_outputs,
     load_external,
     parsed,
     require_finite,
     require_sane,
-    single_input_output,
-    static_shape,
 )
 from verifier.network.network import Network
 from verifier.network.rewrite.constants import quiet_session
-from verifier.network.rewrite.normalise import default_opset, normalise
+from verifier.network.rewrite.integers import integer_inputs
+from verifier.network.rewrite.normalise import default_opset, normalise, refusals
+from verifier.network.rewrite.specialise import Specialised, specialise
 
 _LARGEST_MESSAGE = 2**31 - 2**20  # protobuf writes no more bytes than that
 
 
 class OnnxModel(SourceModel):
-    """A network file, run by onnxruntime.  `input_shape` holds the batch axis as 1 where the file leaves it open."""
+    """A network file, run by onnxruntime.  `input_shape` holds the batch axis as 1 where the file leaves it open.
 
-    def __init__(self, path: Path, data: bytes, digest: str, threads: int = 1) -> None:
+    Several inputs are one vector, one after the other in the order of the file, and so are several outputs.
+    """
+
+    def __init__(self, path: Path, data: bytes, digest: str, threads: int = 1, declared: Declared = None) -> None:
         self.path: Path = path
         self.sha256 = digest
         self.threads = threads
         self.proto = parsed(path, data)
         self.opset = default_opset(self.proto)
-        source, target = single_input_output(self.proto)
-        self.input_name, self.output_name = source.name, target.name
-        self.input_shape, self._open_batch = static_shape(source)
-        self.dtype = TYPES[source.type.tensor_type.elem_type]
+        sources, targets = inputs_and_outputs(self.proto)
+        self.input_names = tuple(source.name for source in sources)
+        self.output_names = tuple(target.name for target in targets)
+        found = input_shapes(sources, declared)
+        self.input_shapes, self.input_shape = found.shapes, found.joined
+        self.dtype = TYPES[sources[0].type.tensor_type.elem_type]
         require_finite(self.proto)
         require_sane(self.proto)
         self._data = data
         self._external = load_external(self.proto, path)
         self._session: ort.InferenceSession | None = None
-        self._takes_batches: bool | None = None if self._open_batch else False
+        self._takes_batches: bool | None = None if found.batches else False
 
     def __repr__(self) -> str:
         return f"OnnxModel({str(self.path)!r}, input_shape={self.input_shape})"
@@ -62,13 +72,49 @@ class OnnxModel(SourceModel):
         """
         try:
             self.session()  # onnxruntime validates the file first: what it refuses needs no further reading
-            normal = normalise(self.proto, self.input_shape)
+            normal = normalise(self.proto, self.input_shapes)
             precision = torch.float64 if self.dtype == np.float64 else torch.float32
             # Numbers that onnx2torch takes out of tensors and attributes are exact as Python floats.
             reading = Reading(precision, torch.float64, far_bounds)
             return lower(to_graph_module(normal.model), self.input_shape, normal.labels, reading)
         except InputError as error:
             raise error.located(self.path)  # noqa: B904 (the same error, with its file)
+
+    def refusals(self) -> list[UnsupportedOperator]:
+        """All nodes that stand in the way of `network`, as far as the graph alone shows them."""
+        try:
+            return refusals(self.proto, self.input_shapes)
+        except InputError as error:
+            raise error.located(self.path)  # noqa: B904 (the same error, with its file)
+
+    @cached_property
+    def integer_inputs(self) -> Array:
+        """The inputs of which only the integer part counts; none if the graph does not show it."""
+        try:
+            return integer_inputs(self.proto, self.input_shapes)
+        except InputError:
+            return np.zeros(0, np.int64)
+
+    def specialised(self, fixed: dict[int, float]) -> Specialised | None:
+        """The family of networks that this one is, if it has inputs of which only integers count."""
+        return specialise(self.proto, self.input_shapes, fixed)
+
+    def member(self, family: Specialised, chosen: Sequence[Array]) -> Network:
+        """The network of some choices."""
+        normal = family.normalised(chosen)
+        precision = torch.float64 if self.dtype == np.float64 else torch.float32
+        reading = Reading(precision, torch.float64, far_bounds=True)
+        return lower(to_graph_module(normal.model), (sum(map(math.prod, family.shapes)),), normal.labels, reading)
+
+    def extended(self, family: Specialised) -> OnnxModel:
+        """The same file with all outputs that the networks of the family have."""
+        return OnnxModel(self.path, family.extended(self.proto).SerializeToString(), self.sha256, self.threads)
+
+    @cached_property
+    def output_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of every output for one sample, as onnxruntime returns it."""
+        found = self._answers(np.zeros(self.input_shape, self.dtype))
+        return tuple(tuple(np.asarray(y).shape) for y in found)
 
     def session(self) -> ort.InferenceSession:
         if self._session is None:
@@ -91,15 +137,28 @@ class OnnxModel(SourceModel):
         return whole
 
     def _call(self, x: Array) -> Array:
+        found = [_floats(y) for y in self._answers(x)]
+        if any(y is None for y in found):
+            raise InputError("an output of the network is not a tensor of numbers", self.path)
+        values = [y for y in found if y is not None]
+        return values[0] if len(values) == 1 else np.concatenate([y.reshape(-1) for y in values])
+
+    def _answers(self, x: Array) -> Sequence[object]:
+        """What onnxruntime answers, output by output."""
+        parts = [x]
+        if len(self.input_shapes) > 1:
+            ends = np.cumsum([math.prod(shape) for shape in self.input_shapes])[:-1]
+            pieces = zip(np.split(x, ends), self.input_shapes, strict=True)
+            parts = [piece.reshape(shape) for piece, shape in pieces]
         try:
-            (y,) = self.session().run([self.output_name], {self.input_name: x})
+            found: list[object] = self.session().run(
+                list(self.output_names), dict(zip(self.input_names, parts, strict=True))
+            )
+            return found
         except InputError:
             raise
         except Exception as error:  # as above
             raise InputError(f"onnxruntime cannot run the network: {one_line(error)}", self.path) from error
-        if not isinstance(y, np.ndarray) or y.dtype.kind != "f":
-            raise InputError("the network's output is not a tensor of floating-point numbers", self.path)
-        return y
 
     def _together(self, points: Array) -> Array | None:
         """All points in one call, or None if the model has a batch of one built in."""
@@ -120,8 +179,17 @@ class OnnxModel(SourceModel):
         return found if self._takes_batches else None
 
 
-def load_onnx(path: str | PathLike[str], threads: int = 1) -> OnnxModel:
+def _floats(y: object) -> Array | None:
+    """An output as floating-point numbers; whole numbers become floats of the same values."""
+    if not isinstance(y, np.ndarray) or y.dtype.kind not in "fiub":
+        return None
+    return y if y.dtype.kind == "f" else y.astype(np.float64)
+
+
+def load_onnx(path: str | PathLike[str], threads: int = 1, declared: Declared = None) -> OnnxModel:
     """Read a network from `path`, or from `path.gz` if there is no such file.
+
+    `declared` is what a property says about the inputs, where the file itself leaves axes open.
 
     Raises InputError with one sentence for whatever is wrong with it.  `sha256` is that of the file as it
     lies there, together with the files that hold its weights if there are any.
@@ -129,6 +197,6 @@ def load_onnx(path: str | PathLike[str], threads: int = 1) -> OnnxModel:
     raw = read_stored(path)
     found = stored(path)
     try:
-        return OnnxModel(found, unpacked(raw, found), digest_of(found, raw), threads)
+        return OnnxModel(found, unpacked(raw, found), digest_of(found, raw), threads, declared)
     except InputError as error:
         raise error.located(found)  # noqa: B904 (the same error, with its file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from verifier.errors import InputError, one_line
 from verifier.network.models.identity import tensors_of
 from verifier.network.rewrite.constants import constant_tensor
 from verifier.network.rewrite.graph import describe
-
-_MAX_INPUTS = 1 << 22  # beyond it no property could be stated, and a damaged file may ask for any size
 
 TYPES: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT: np.dtype(np.float32),
@@ -45,39 +42,32 @@ def _names(graph: onnx.GraphProto) -> Iterator[object]:
         yield from (attribute.name for attribute in node.attribute)
 
 
-def single_input_output(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, onnx.ValueInfoProto]:
+def inputs_and_outputs(
+    model: onnx.ModelProto,
+) -> tuple[tuple[onnx.ValueInfoProto, ...], tuple[onnx.ValueInfoProto, ...]]:
+    """What the file asks for and what it gives, in its order; inputs are tensors of one floating-point type."""
     if model.graph.sparse_initializer:
         raise InputError("sparse initializers are not supported")
     given = {tensor.name for tensor in model.graph.initializer}
-    sources = [value for value in model.graph.input if value.name not in given]
-    for kind, values in (("input", sources), ("output", list(model.graph.output))):
-        if len(values) != 1:
-            names = ", ".join(f"'{value.name}'" for value in values) or "none"
-            raise InputError(f"the network must have exactly one {kind}, but it has {len(values)}: {names}")
-    if sources[0].type.tensor_type.elem_type not in TYPES:
-        code = sources[0].type.tensor_type.elem_type
-        kind = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
-        raise InputError(f"the network's input is of type {kind}, but must be float32 or float64")
-    return sources[0], model.graph.output[0]
-
-
-def static_shape(source: onnx.ValueInfoProto) -> tuple[tuple[int, ...], bool]:
-    """The input's shape with an open first axis taken as 1, and whether it was open."""
-    kind = source.type.tensor_type
-    if not kind.HasField("shape"):
-        raise InputError(f"the shape of input '{source.name}' is not given")
-    dims = list(kind.shape.dim)
-    fixed = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in dims]
-    open_batch = bool(fixed) and fixed[0] is None
-    if open_batch:
-        fixed[0] = 1
-    sizes = [size for size in fixed if size is not None]
-    if len(sizes) != len(fixed):
-        names = [d.dim_param or "?" for d, size in zip(dims, fixed, strict=True) if size is None]
-        raise InputError(f"input '{source.name}' leaves axes other than the first open: {', '.join(names)}")
-    if 0 in sizes or math.prod(sizes) > _MAX_INPUTS:
-        raise InputError(f"input '{source.name}' has the unusable shape {sizes}")
-    return tuple(sizes), open_batch
+    sources = tuple(value for value in model.graph.input if value.name not in given)
+    targets = tuple(model.graph.output)
+    for kind, values in (("input", sources), ("output", targets)):
+        if not values:
+            raise InputError(f"the network has no {kind}")
+    for source in sources:
+        code = source.type.tensor_type.elem_type
+        if code in {TensorProto.FLOAT16, TensorProto.BFLOAT16}:
+            half = TensorProto.DataType.Name(code).lower()
+            raise InputError(
+                f"the network computes in {half}, where rounding decides too much for a proof in real arithmetic to "
+                "speak of its answers; convert it to float32, which holds all of its weights"
+            )
+        if code not in TYPES:
+            kind = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
+            raise InputError(f"the network's input '{source.name}' is of type {kind}, but must be float32 or float64")
+    if len({source.type.tensor_type.elem_type for source in sources}) > 1:
+        raise InputError("the network's inputs are of different types: some are float32, others float64")
+    return sources, targets
 
 
 def load_external(model: onnx.ModelProto, path: Path) -> bool:

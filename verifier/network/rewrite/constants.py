@@ -229,6 +229,14 @@ def _evaluate(graph: Graph, nodes: list[onnx.NodeProto], outputs: list[str]) -> 
     return {name: numpy_helper.from_array(np.asarray(value), name) for name, value in arrays}
 
 
+def evaluated_nodes(
+    graph: Graph, nodes: list[onnx.NodeProto], names: list[str], constants: dict[str, onnx.TensorProto]
+) -> dict[str, Array]:
+    """The outputs of some nodes, given constants in the place of all that they read."""
+    part = Graph(graph.input, (), "", graph.dtype, graph.opset, nodes, constants)
+    return {name: numpy_helper.to_array(tensor) for name, tensor in _evaluate(part, nodes, names).items()}
+
+
 def evaluated(graph: Graph, node: onnx.NodeProto) -> Array:
     """The output of one node whose inputs are constants."""
     output = node.output[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -96,7 +96,7 @@ class Graph:
     def fresh(self) -> str:
         return self.names.fresh()
 
-    def add_constant(self, values: Array | Sequence[int]) -> str:
+    def add_constant(self, values: Array | Iterable[int]) -> str:
         """A new constant: an array as it is, or a list of integers."""
         array = values if isinstance(values, np.ndarray) else np.asarray([int(v) for v in values], dtype=np.int64)
         name = self.fresh()
@@ -156,9 +156,9 @@ def refuse(node: onnx.NodeProto, why: str) -> NoReturn:
     raise UnsupportedOperator(name, op_type, why, sorted({*REWRITERS, *FUNCTIONS.names()}))
 
 
-def live_nodes(nodes: Iterable[onnx.NodeProto], output: str) -> list[onnx.NodeProto]:
-    """The nodes that the output depends on, in their order (which ONNX demands to be topological)."""
-    wanted, kept = {output}, []
+def live_nodes(nodes: Iterable[onnx.NodeProto], *outputs: str) -> list[onnx.NodeProto]:
+    """The nodes that the outputs depend on, in their order (which ONNX demands to be topological)."""
+    wanted, kept = set(outputs), []
     for node in reversed(list(nodes)):
         if wanted.intersection(node.output) - {""}:
             kept.append(node)

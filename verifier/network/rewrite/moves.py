@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
 import onnx
 
-from verifier.network.rewrite.constants import evaluated
 from verifier.network.rewrite.graph import Array, Graph, Rewritten, attributes, make, refuse, rewrites
 
 _TO_THE_END = (2**31 - 1, 2**63 - 1)
-_EXACT = 2**24  # float32 numbers no more entries
 
 
 @rewrites("Reshape", "Flatten")
@@ -133,31 +130,6 @@ def split(graph: Graph, node: onnx.NodeProto) -> Rewritten:
             part.output[0] = output
             parts.append(part)
     return parts
-
-
-@rewrites("Upsample", "Resize")
-def resize(graph: Graph, node: onnx.NodeProto) -> Rewritten:
-    """To the nearest entry: onnxruntime itself resizes the positions, whatever the attributes say."""
-    if attributes(node).get("mode", "nearest") != "nearest":
-        refuse(node, "it interpolates")
-    if any(name and graph.array(name) is None for name in node.input[1:]):
-        refuse(node, "its sizes depend on the input")
-    shape = graph.shape(node.input[0], node)
-    if math.prod(shape) > _EXACT:
-        refuse(node, f"its input has {math.prod(shape)} entries")
-    places = np.arange(1, math.prod(shape) + 1, dtype=np.float32).reshape(shape)
-    copied = onnx.NodeProto()
-    copied.CopyFrom(node)
-    copied.input[0] = graph.add_constant(places)
-    found = evaluated(graph, copied).astype(np.int64) - 1
-    if bool((found < 0).any()) or not found.size:
-        refuse(node, "it leaves nothing of its input, or asks for more than there is")
-    flat, taken = graph.fresh(), graph.fresh()
-    return [
-        make("Reshape", [node.input[0], graph.add_constant([-1])], [flat]),
-        make("Gather", [flat, graph.add_constant(found.reshape(-1))], [taken], axis=0),
-        make("Reshape", [taken, graph.add_constant(found.shape)], [node.output[0]]),
-    ]
 
 
 @rewrites("Expand")

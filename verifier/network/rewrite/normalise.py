@@ -1,19 +1,21 @@
 """Bring any ONNX model into the small form that onnx2torch converts without surprises.
 
-Afterwards: one input with batch 1, one output, opset 17, every constant an initializer, every shape static,
+Afterwards: one input and one output, opset 17, every constant an initializer, every shape static,
 every padding explicit, one output per node, nodes named n0, n1, ...  Operators outside of the supported list
 are refused here, by the name that the file gives them.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
 
-from verifier.errors import InputError, VerifierError, one_line
+from verifier.errors import InputError, UnsupportedOperator, VerifierError, one_line
 from verifier.functions.names import FUNCTIONS
 from verifier.network.rewrite.constants import fold
 from verifier.network.rewrite.graph import (
@@ -21,6 +23,7 @@ from verifier.network.rewrite.graph import (
     REWRITERS,
     Graph,
     Names,
+    Rewritten,
     describe,
     label,
     live_nodes,
@@ -46,18 +49,16 @@ class Normalised:
     labels: dict[str, tuple[str, str]]
 
 
-def normalise(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Normalised:
-    """Rewrite `model` for inputs of `input_shape` (batch axis included).  The model itself is left as it is.
+def normalise(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -> Normalised:
+    """Rewrite `model` for inputs of these shapes (batch axis included).  The model itself is left as it is.
 
-    Requires one graph input that is no initializer, and one output.
+    Several inputs become parts of one vector, and several outputs one vector, in the order of the file.
     """
-    graph = _working_copy(_modern(model), input_shape)
-    graph.nodes = live_nodes(graph.nodes, graph.output)
-    for node in graph.nodes:
-        if node.domain not in {"", "ai.onnx"}:
-            refuse(node, f"it belongs to the domain '{node.domain}'")
-    fold(graph)
-    graph.nodes = live_nodes(graph.nodes, graph.output)
+    return finished(folded(model, input_shapes))
+
+
+def finished(graph: Graph) -> Normalised:
+    """The normal form of a folded graph, which is changed by it."""
     _rewrite(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
     _write_constants(graph)
@@ -69,9 +70,48 @@ def normalise(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Normalise
     return Normalised(model_of(graph, OPSET), labels)
 
 
+def refusals(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -> list[UnsupportedOperator]:
+    """All nodes that `normalise` cannot rewrite, not only the first; raises InputError as it does.
+
+    What follows such a node may have no shape that is known; a node that fails for this is no fault of its own.  Of
+    nodes from other domains than ONNX's own the first one ends the search.
+    """
+    try:
+        graph = folded(model, input_shapes)
+    except UnsupportedOperator as error:
+        return [error]
+    found: list[UnsupportedOperator] = []
+    spoiled: set[str] = set()
+    for node in graph.nodes:
+        try:
+            _replacement(graph, node)
+        except UnsupportedOperator as error:
+            found.append(error)
+            spoiled.update(node.output)
+        except InputError:
+            if not spoiled.intersection(node.input):
+                raise
+            spoiled.update(node.output)
+        else:
+            spoiled.update(node.output if spoiled.intersection(node.input) else ())
+    return found
+
+
 def supported() -> list[str]:
     """All operators that can be lowered, as they are named in error messages."""
     return sorted({*REWRITERS, *FUNCTIONS.names()})
+
+
+def folded(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -> Graph:
+    """The nodes that depend on the input, with all others folded into constants and static shapes found."""
+    graph = _working_copy(_modern(model), input_shapes)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    for node in graph.nodes:
+        if node.domain not in {"", "ai.onnx"}:
+            refuse(node, f"it belongs to the domain '{node.domain}'")
+    fold(graph)
+    graph.nodes = live_nodes(graph.nodes, graph.output)
+    return graph
 
 
 def default_opset(model: onnx.ModelProto) -> int:
@@ -102,12 +142,11 @@ def _modern(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _working_copy(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Graph:
+def _working_copy(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -> Graph:
     """The graph with all values renamed; every node carries the name that messages call it by."""
     proto, names = model.graph, Names()
     given = {tensor.name for tensor in proto.initializer}
-    (source,) = (value for value in proto.input if value.name not in given)
-    (target,) = proto.output
+    sources = [value for value in proto.input if value.name not in given]
     nodes = []
     for node in proto.node:
         copied = onnx.NodeProto()
@@ -116,16 +155,50 @@ def _working_copy(model: onnx.ModelProto, input_shape: tuple[int, ...]) -> Graph
         copied.input[:] = [names.ours(name) for name in node.input]
         copied.output[:] = [names.ours(name) for name in node.output]
         nodes.append(copied)
-    return Graph(
-        input=names.ours(source.name),
-        input_shape=input_shape,
-        output=names.ours(target.name),
-        dtype=source.type.tensor_type.elem_type,
+    graph = Graph(
+        input=names.ours(sources[0].name),
+        input_shape=input_shapes[0],
+        output=names.ours(proto.output[0].name),
+        dtype=sources[0].type.tensor_type.elem_type,
         opset=default_opset(model),
         nodes=nodes,
         constants={names.ours(tensor.name): tensor for tensor in proto.initializer},
         names=names,
     )
+    if len(sources) > 1:
+        part_inputs(graph, [names.ours(source.name) for source in sources], input_shapes)
+    if len(proto.output) > 1:
+        _join_outputs(graph, proto.output)
+    return graph
+
+
+def part_inputs(graph: Graph, sources: list[str], shapes: Sequence[tuple[int, ...]]) -> None:
+    """One vector takes the place of several inputs; each of them is a part of it."""
+    graph.input, graph.input_shape = graph.fresh(), (sum(map(math.prod, shapes)),)
+    parts, start = [], 0
+    for source, shape in zip(sources, shapes, strict=True):
+        end, name = start + math.prod(shape), graph.names.theirs(source)
+        index, size, flat = graph.add_constant(range(start, end)), graph.add_constant(shape), graph.fresh()
+        parts.append(helper.make_node("Gather", [graph.input, index], [flat], name=name, axis=0))
+        parts.append(helper.make_node("Reshape", [flat, size], [source], name=name))
+        start = end
+    graph.nodes = [*parts, *graph.nodes]
+
+
+def _join_outputs(graph: Graph, targets: Sequence[onnx.ValueInfoProto]) -> None:
+    """One vector takes the place of several outputs."""
+    floats = {TensorProto.FLOAT, TensorProto.DOUBLE}
+    flat = []
+    for target in targets:
+        if target.type.tensor_type.elem_type not in floats:
+            raise UnsupportedOperator(target.name, "output", "it is no tensor of floats")
+        flat.append(graph.fresh())
+        whole = graph.add_constant([-1])
+        graph.nodes.append(
+            helper.make_node("Reshape", [graph.names.ours(target.name), whole], [flat[-1]], name=target.name)
+        )
+    graph.output = graph.fresh()
+    graph.nodes.append(helper.make_node("Concat", flat, [graph.output], name="outputs", axis=0))
 
 
 def _rewrite(graph: Graph) -> None:
@@ -135,15 +208,7 @@ def _rewrite(graph: Graph) -> None:
     for node in graph.nodes:
         for i, name in enumerate(node.input):
             node.input[i] = aliases.get(name, name)
-        rewriter = REWRITERS.get(node.op_type, same_function if node.op_type in FUNCTIONS.names() else None)
-        if rewriter is None:
-            refuse(node, "it is not known")
-        try:
-            found = rewriter(graph, node)
-        except VerifierError:
-            raise
-        except Exception as error:  # a damaged node may break any assumption about its attributes
-            raise InputError(f"node {describe(node)} is malformed: {one_line(error)}") from error
+        found = _replacement(graph, node)
         if isinstance(found, str):
             aliases[node.output[0]] = found
             continue
@@ -160,6 +225,19 @@ def _rewrite(graph: Graph) -> None:
         graph.output = last.output[0]
         written.append(last)
     graph.nodes = written
+
+
+def _replacement(graph: Graph, node: onnx.NodeProto) -> Rewritten:
+    """The normal form of one node."""
+    rewriter = REWRITERS.get(node.op_type, same_function if node.op_type in FUNCTIONS.names() else None)
+    if rewriter is None:
+        refuse(node, "it is not known")
+    try:
+        return rewriter(graph, node)
+    except VerifierError:
+        raise
+    except Exception as error:  # a damaged node may break any assumption about its attributes
+        raise InputError(f"node {describe(node)} is malformed: {one_line(error)}") from error
 
 
 def _write_constants(graph: Graph) -> None:

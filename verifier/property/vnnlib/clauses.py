@@ -241,6 +241,12 @@ class _Builder:
                 missing[side, i] = False
             changed = _first_empty(limits, (i for i, _ in part.limits))
             empty = changed if empty is None or (changed is not None and changed < empty) else empty
+        if missing.any() and self._imply(part, limits := dict(limits)):
+            box, missing = box.copy(), missing.copy()
+            for key, limit in limits.items():
+                box[2 * key[1] : 2 * key[1] + 2, key[0]] = self._pair(key[0], key[1], limit)
+                missing[key[1], key[0]] = False
+            empty = _first_empty(limits, (i for i, _ in limits))
         if missing.any():
             i = int(np.flatnonzero(missing.any(axis=0))[0])
             word = "lower" if missing[LOWER, i] else "upper"
@@ -249,6 +255,17 @@ class _Builder:
                 f"the input {self.context.input_name(i)} has no {word} bound{which}", line=self.context.input_line(i)
             )
         return box, empty
+
+    def _imply(self, part: Case, limits: Limits) -> bool:
+        """Adds bounds that conditions between inputs imply for inputs without; whether there were any."""
+        rows = [row for row in self.base.rows + part.rows if not row.y]
+        before = len(limits)
+        for _ in rows:  # each time one more of them may be of use
+            found = {key: limit for row in rows for key, limit in _implied(row, limits) if key not in limits}
+            if not found:
+                break
+            limits.update(found)
+        return len(limits) > before
 
     def _pair(self, i: int, side: int, limit: Limit) -> tuple[float, float]:
         """The float64 values around a bound of input i."""
@@ -289,6 +306,16 @@ def _pair(side: int, limit: Limit) -> tuple[float, float]:
         else:
             high = math.nextafter(high, math.inf)
     return low, high
+
+
+def _implied(row: ExactRow, limits: Limits) -> Iterator[tuple[tuple[int, int], Limit]]:
+    """What a condition on inputs says of each of them, given the least that the others can contribute."""
+    least = [(i, a, limits.get((i, LOWER if a > 0 else UPPER))) for i, a in row.x]
+    for i, a, _ in least:
+        others = [(b * limit[0], limit[1]) for j, b, limit in least if j != i and limit is not None]
+        if len(others) == len(least) - 1:
+            value = (row.bound - sum((part for part, _ in others), ZERO)) / a
+            yield (i, UPPER if a > 0 else LOWER), (value, row.strict or any(strict for _, strict in others))
 
 
 def _first_empty(limits: Limits, inputs: Iterable[int]) -> int | None:

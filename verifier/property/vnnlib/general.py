@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from verifier.errors import InputError
+from verifier.property.joint import Joint, Product
 from verifier.property.numbers import decimal, rational, shorten
 from verifier.property.property import Property, Variable
 from verifier.property.vnnlib.clauses import (
@@ -25,11 +27,13 @@ from verifier.property.vnnlib.clauses import (
     conjunction,
     disjunction,
 )
-from verifier.property.vnnlib.declarations import Declarations
+from verifier.property.vnnlib.declarations import Declarations, Relation
+from verifier.property.vnnlib.sharing import Sharing
 
 _TOKEN = re.compile(r"[()]|\[[^\[\]()]*\]|[^\s()\[\]]+|[\[\]]")
 _COMMENT = re.compile(r";[^\n]*")
 _SPACE = re.compile(r"\s+")
+_INFIX = ("<=", ">=", "<", ">", "==", "!=")
 _VERSION = re.compile(r"<([0-9]+)\.([0-9]+)>")
 
 _IGNORED = ("set-logic", "set-info", "set-option", "check-sat", "get-model", "exit")
@@ -51,7 +55,16 @@ class _FaultError(Exception):
         self.message, self.child = message, child
 
 
-Value = str | LinearTerm | list[list[Atom]] | Variable | _Nothing
+Value = str | LinearTerm | list[list[Atom]] | Variable | Relation | _Nothing
+Frozen = tuple[tuple[tuple[int, Fraction], ...], Fraction]
+
+MAX_PRODUCTS = 10_000
+
+
+def _frozen(term: LinearTerm) -> Frozen:
+    return tuple((v, a) for v, a in sorted(term.terms.items()) if a), term.constant
+
+
 Reducer = Callable[["_Reader", list[Value], int], Value]
 
 
@@ -68,6 +81,7 @@ class _Reader:
         self.declarations = Declarations()
         self.facts: list[Atom] = []
         self.alternatives: list[Formula] = []
+        self.products: dict[tuple[Frozen, Frozen], tuple[LinearTerm, LinearTerm]] = {}
         self.depth = 0
         self.commands = 0
 
@@ -81,14 +95,43 @@ class _Reader:
         n_x, n_y = self.declarations.counts()
         if not self.facts and not self.alternatives:
             raise InputError("the file holds no assert")
-        context = Context(
-            n_x,
-            n_y,
-            tuple(self.declarations.tensors.values()) if self.declarations.version == 2 else None,
-            self.declarations.input_name,
-            lambda i: self.line(self.declarations.offset_of_input(i)),
+        declarations = self.declarations
+        if declarations.version == 1:
+            context = Context(
+                n_x,
+                n_y,
+                None,
+                declarations.input_name,
+                lambda i: self.line(declarations.offset_of_input(i)),
+            )
+            return assemble(self.facts, self.alternatives, context)
+        sharing = Sharing.of(self.facts, n_x)
+        products = tuple(
+            Product(sharing.linear_sum(first), sharing.linear_sum(second)) for first, second in self.products.values()
         )
-        return assemble(self.facts, self.alternatives, context)
+        joint = Joint(tuple(declarations.networks.values()), sharing.shared, products)
+        context = Context(
+            sharing.count,
+            n_y + len(products),
+            tuple(declarations.tensors.values()),
+            lambda i: declarations.input_name(sharing.declared(i)),
+            lambda i: self.line(declarations.offset_of_input(sharing.declared(i))),
+        )
+        facts, *alternatives = sharing.renamed([[self.facts], *self.alternatives])
+        found = assemble(facts[0], alternatives, context)
+        return found if joint.plain else replace(found, joint=joint)
+
+    def product(self, first: LinearTerm, second: LinearTerm) -> LinearTerm:
+        """The product of two terms: a variable of its own, behind all outputs; the same one for the same product."""
+        terms = sorted((_frozen(first), _frozen(second)))
+        key = terms[0], terms[1]
+        place = list(self.products).index(key) if key in self.products else len(self.products)
+        if place == len(self.products):
+            if place == MAX_PRODUCTS:
+                raise _FaultError(f"there are more than {MAX_PRODUCTS} products of variables")
+            self.products[key] = (LinearTerm(dict(key[0][0]), key[0][1]), LinearTerm(dict(key[1][0]), key[1][1]))
+        outputs = self.declarations.counts()[1]
+        return LinearTerm({2 * (outputs + place) + 1: ONE})
 
     def _scan(self) -> None:
         stack: list[tuple[int, list[Value]]] = []
@@ -127,6 +170,9 @@ class _Reader:
             raise InputError("these parentheses are empty", line=self.line(offset))
         head = children[0]
         try:
+            if self.declarations.version == 2 and len(children) == 3 and children[1] in _INFIX:
+                children = [children[1], head, children[2]]  # some files of the competition write (X < Y)
+                head = children[0]
             if not isinstance(head, str):
                 raise _FaultError("an operator is expected after '('")
             reducer = _REDUCERS.get(head)
@@ -222,8 +268,10 @@ def _product(reader: _Reader, children: list[Value], offset: int) -> LinearTerm:
             total = total.scaled(factor.constant)
         elif not any(total.terms.values()):
             total = factor.scaled(total.constant)
+        elif reader.declarations.version == 2:
+            total = reader.product(total, factor)
         else:
-            raise _FaultError("a product of variables is not linear, which is not supported", k)
+            raise _FaultError("a product of variables is not linear, which VNN-LIB 1.0 does not have", k)
     return total
 
 
@@ -286,7 +334,7 @@ def _and(reader: _Reader, children: list[Value], offset: int) -> Formula:
 def _assert(reader: _Reader, children: list[Value], offset: int) -> _Nothing:
     if len(children) != 2:
         raise _FaultError(f"'assert' has {len(children) - 1} arguments, it takes one condition")
-    if reader.declarations.version == 2 and reader.declarations.network is None:
+    if reader.declarations.version == 2 and not reader.declarations.networks:
         raise _FaultError("an assert comes before the declaration of the network")
     formula = reader.formula(children, 1)
     if len(formula) == 1:
@@ -334,20 +382,29 @@ def _tensor(reader: _Reader, children: list[Value], offset: int) -> Variable:
 def _network(reader: _Reader, children: list[Value], offset: int) -> _Nothing:
     if len(children) < 2 or not isinstance(children[1], str):
         raise _FaultError("a network is declared as (declare-network f (declare-input ...) (declare-output ...))")
-    variables = []
+    if reader.facts or reader.alternatives or reader.products:
+        raise _FaultError("all networks must be declared before the first assert")
+    variables: list[Variable] = []
+    relations: list[Relation] = []
     for k, child in enumerate(children[2:], start=2):
-        if not isinstance(child, Variable):
-            raise _FaultError("a network holds only declarations of inputs and outputs", k)
-        variables.append(child)
-    reader.declarations.declare_network(children[1], variables)
+        if isinstance(child, Variable):
+            variables.append(child)
+        elif isinstance(child, Relation) and not variables and not relations:
+            relations.append(child)
+        else:
+            raise _FaultError("a network holds at most one relation, then declarations of inputs and outputs", k)
+    reader.declarations.declare_network(children[1], variables, next(iter(relations), None))
     return _Nothing("network")
 
 
+def _relates(reader: _Reader, children: list[Value], offset: int) -> Relation:
+    if len(children) != 2 or not isinstance(children[1], str):
+        raise _FaultError(f"a relation to another network reads ({children[0]} f)")
+    return Relation(str(children[0]), children[1])
+
+
 def _refuse(reader: _Reader, children: list[Value], offset: int) -> Value:
-    head = children[0]
-    if head == "declare-hidden":
-        raise _FaultError("'declare-hidden' (conditions on hidden layers) is not supported")
-    raise _FaultError(f"'{head}' (a property of several networks) is not supported")
+    raise _FaultError("'declare-hidden' (conditions on hidden layers) is not supported")
 
 
 def _skip(reader: _Reader, children: list[Value], offset: int) -> _Nothing:
@@ -364,6 +421,7 @@ _REDUCERS: dict[str, Reducer] = {
     "vnnlib-version": _version,
     "declare-network": _network,
     **dict.fromkeys(("declare-input", "declare-output"), _tensor),
-    **dict.fromkeys(("declare-hidden", "equal-to", "isomorphic-to"), _refuse),
+    **dict.fromkeys(("equal-to", "isomorphic-to"), _relates),
+    "declare-hidden": _refuse,
     **dict.fromkeys(_IGNORED, _skip),
 }

@@ -13,7 +13,9 @@ from verifier.bounding.core.sweep import Choice, Plane, Sweep, Trace
 from verifier.bounding.hidden import GroupBounds
 from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.relaxation.joint import MOST_SYMBOLS, Factors, JointProducts
+from verifier.bounding.relaxation.least import least_rows
 from verifier.bounding.relaxation.neurons import neurons_of
+from verifier.bounding.relaxation.zonotope import MOST_SYMBOLS as NEW_SYMBOLS
 from verifier.bounding.relaxation.zonotope import Zonotopes, propagate
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import of_rows
@@ -127,8 +129,8 @@ class Care:
 
     Slopes are multiples of 1 / `steps`; rounding errors count `errors` more times; clipping cuts off what is beyond
     zero by `slack`, in relation to the terms of a plane, in steps that can be followed if `followed`.  Where `joint` is
-    False, products have faces of their own each.  `hidden` bounds neurons in the place of zonotopes, for whoever does
-    not know what symbols have in common.
+    False, products have faces of their own each.  Where `forms` is False, sweeps alone bound rows.  `hidden` bounds
+    neurons in the place of zonotopes, for whoever does not know what symbols have in common.
     """
 
     steps: int | None = None
@@ -136,6 +138,7 @@ class Care:
     slack: float = 0.0
     followed: bool = False
     joint: bool = True
+    forms: bool = True
     hidden: GroupBounds | None = None
 
     def known(self, net: Network, boxes: BoxDomains, found: Zonotopes) -> Zonotopes:
@@ -176,11 +179,41 @@ class BoxBounder:
     effort: Effort
     care: Care = field(default_factory=Care)
     contraction: Contraction | None = None
+    symbols: int = NEW_SYMBOLS  # of neurons, for each group
 
     def bound(self, boxes: BoxDomains) -> BoxBounds:
-        """Require: all boxes have the same tier and something pending."""
-        pairs, clause = self._pairs(boxes)
-        found, box = pairs.found, pairs.box
+        """Require: all boxes have the same tier and something pending.
+
+        Clauses that the forms of the zonotope close need no sweep.  Roundings in forms are counted neuron by neuron,
+        those of a sweep by the sizes of whole layers: with numbers of many different sizes only the former leave
+        anything.
+        """
+        net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
+        found = propagate(net, boxes.low, boxes.high, most=self.symbols, moving=self.table.moving)
+        if not self.care.forms:
+            return self._swept(net, boxes, self.care.known(self.net, boxes, found))
+        first = self._by_forms(boxes, found)
+        left = boxes.pending & ~closes(first)
+        rows = torch.nonzero(left.any(dim=1)).flatten()
+        if not len(rows):
+            return _closed(boxes, found, first)
+        some = replace(boxes.select(rows), pending=left[rows])
+        swept = self._swept(net, some, self.care.known(self.net, some, found.select(rows)))
+        return swept if torch.equal(left, boxes.pending) else _among(boxes, _closed(boxes, found, first), rows, swept)
+
+    def _by_forms(self, boxes: BoxDomains, found: Zonotopes) -> Float[Tensor, "D C"]:
+        """Bounds of all pending clauses by their single rows over the forms of the zonotope; -inf for the others."""
+        box, clause = torch.nonzero(boxes.pending, as_tuple=True)
+        inputs = AffineForm.of_box(boxes.low, boxes.high, found.output.centre.dtype, found.moving)
+        rows = self.table.rows(boxes.root[box], clause)
+        lower = torch.full(boxes.pending.shape, -torch.inf, dtype=torch.float64, device=box.device)
+        lower[box, clause] = least_rows(rows, (inputs, found.output), box).amax(dim=1)
+        return lower
+
+    def _swept(self, net: Network, boxes: BoxDomains, found: Zonotopes) -> BoxBounds:
+        """By ascents and sweeps, given the zonotope in the precision of `net`."""
+        pairs, clause = self._pairs(net, boxes, found)
+        box = pairs.box
         variables = self.care.rounded(pairs.variables(self.effort), self.net.neurons)
         trace = self._traced(pairs, variables)
         planes = trace.plane
@@ -212,12 +245,9 @@ class BoxBounder:
             ),
         )
 
-    def _pairs(self, boxes: BoxDomains) -> tuple[Pairs, Int[Tensor, " P"]]:
+    def _pairs(self, net: Network, boxes: BoxDomains, found: Zonotopes) -> tuple[Pairs, Int[Tensor, " P"]]:
         """The pending clauses of all boxes, and their places in the table."""
-        net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
         box, clause = torch.nonzero(boxes.pending, as_tuple=True)
-        found = propagate(net, boxes.low, boxes.high, moving=self.table.moving)
-        found = self.care.known(self.net, boxes, found)
         rows = self.table.rows(boxes.root[box], clause)
         return Pairs(net, boxes, found, rows, box, self._known(boxes, found, rows, box)), clause
 
@@ -251,6 +281,37 @@ class BoxBounder:
         other = pairs.together(sweep, rest).backward(objective.select(rest), chosen).plane
         better = trace.plane.select(rest).better(other)
         return replace(trace, plane=tree_map(lambda a, b: a.index_copy(0, rest, b), trace.plane, better))
+
+
+def _closed(boxes: BoxDomains, found: Zonotopes, lower: Float[Tensor, "D C"]) -> BoxBounds:
+    """Boxes all of whose clauses the forms close: nothing else is asked of them."""
+    zero = torch.zeros_like(boxes.low)
+    none = torch.zeros(0, dtype=torch.long, device=zero.device)
+    evidence = BoxEvidence(none, none, found.l_hat, found.u_hat, zero.new_zeros(0, 1, 0), zero.new_zeros(0, 1), None)
+    some = torch.ones(len(zero), dtype=torch.bool, device=zero.device)
+    ends = boxes.low, boxes.high, boxes.low
+    return BoxBounds(lower, closes(lower), some, *ends, zero, found.ambiguous, zero.new_zeros(len(zero)), evidence)
+
+
+def _among(boxes: BoxDomains, known: BoxBounds, rows: Int[Tensor, " d"], swept: BoxBounds) -> BoxBounds:
+    """What is known of boxes, with what sweeps have found for some of them; better bounds of forms stay."""
+
+    def put(whole: Tensor, part: Tensor) -> Tensor:
+        return whole.index_copy(0, rows, part.to(whole.dtype))
+
+    lower = put(known.lower, torch.maximum(known.lower[rows], swept.lower))
+    return BoxBounds(
+        lower,
+        closes(lower) & boxes.pending,
+        put(known.some, swept.some),
+        put(known.low, swept.low),
+        put(known.high, swept.high),
+        put(known.corner, swept.corner),
+        put(known.gains, swept.gains),
+        put(known.kinks, swept.kinks),
+        put(known.doubt, swept.doubt),
+        swept.evidence,
+    )
 
 
 def _clipped(

@@ -32,16 +32,20 @@ class Table:
     @classmethod
     def of(cls, problem: Problem, clauses: Sequence[int]) -> Table:
         """The given clauses of the problem, with their boxes.  Require: at least one."""
+        device = problem.lower.device
         wanted = {k: place for place, k in enumerate(clauses)}
         kept = [(box, [k for k in members if k in wanted]) for box, members in enumerate(problem.clauses_of)]
         kept = [(box, members) for box, members in kept if members]
-        boxes = torch.tensor([box for box, _ in kept], device=problem.lower.device)
-        number = torch.full((len(kept), max(len(members) for _, members in kept)), -1, device=boxes.device)
-        place = torch.zeros_like(number)
-        for n, (_, members) in enumerate(kept):
-            number[n, : len(members)] = torch.tensor(members)
-            place[n, : len(members)] = torch.tensor([wanted[k] for k in members])
-        rows = Conjunction.of(problem, [[k] for k in clauses])
+        boxes = torch.tensor([box for box, _ in kept], device=device)
+        most, counts = max(len(members) for _, members in kept), torch.tensor([len(members) for _, members in kept])
+        taken = (torch.arange(most) < counts.unsqueeze(1)).to(device)
+        number, place = torch.full(taken.shape, -1, device=device), torch.zeros_like(taken, dtype=torch.long)
+        flat = [k for _, members in kept for k in members]
+        number[taken], place[taken] = (
+            torch.tensor(flat, device=device),
+            torch.tensor([wanted[k] for k in flat]).to(device),
+        )
+        rows = Conjunction.of_each(problem, clauses)
         lower, upper = problem.lower[boxes], problem.upper[boxes]
         moving = torch.nonzero(moves(lower, upper).any(dim=0)).flatten()
         few = 2 * len(moving) <= problem.network.n_in

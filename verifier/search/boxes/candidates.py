@@ -17,8 +17,8 @@ CLOSER = 0.8
 class Candidates:
     """Picks the few points of a batch that are worth a replay or a descent.
 
-    All points are evaluated in float32, which is cheap; the falsifier gets the best `most` of them, and only if the
-    best one is unsafe itself or much closer to it than any before.
+    All points are evaluated in the precision of `net`, which may be float32; the falsifier gets the best `most` of
+    them, and only if the best one is unsafe itself or much closer to it than any before.
     """
 
     def __init__(self, net: Network, table: Table, offer: Offer, most: int) -> None:
@@ -41,9 +41,10 @@ class Candidates:
 
     def _margins(self, x: Tensor, root: Tensor, clause: Tensor) -> Float[Tensor, " P"]:
         """The largest row of each point's clause; NaN counts as infinite."""
-        single = x.to(torch.float32)
+        dtype = self._net.output.bias.dtype
+        x = x.to(dtype)
         place = (self._table.number[root] == clause.unsqueeze(1)).long().argmax(dim=1)
-        rows = self._table.rows(root, place).to(torch.float32)
-        g = rows.values(self._net.forward(single).unsqueeze(1), single.unsqueeze(1)).squeeze(1)
+        rows = self._table.rows(root, place).to(dtype)
+        g = rows.values(self._net.forward(x).unsqueeze(1), x.unsqueeze(1)).squeeze(1)
         worst = g.masked_fill(~rows.present, -torch.inf).amax(dim=-1)
         return worst.nan_to_num(nan=torch.inf, neginf=0.0)

@@ -14,7 +14,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.state import cat
-from verifier.bounding.relaxation.zonotope import fits_single
+from verifier.bounding.relaxation.zonotope import fits_single, symbols_of, symbols_within
 from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
@@ -40,6 +40,9 @@ BATCH_WORK = 2e10
 ROUGH = 0.25
 """Where rounding in float32 may have cost more than this share of the missing bound, children get float64."""
 
+SPARE = 16
+"""Ambiguous neurons that a box may have besides twice as many as others."""
+
 SHRUNK = 0.5
 """Where clipping left no more than this share of a box, it is bounded again before it is cut."""
 
@@ -56,6 +59,8 @@ class InputOptions:
     chunk_bytes: int = 4 * 2**20  # of one tensor of the zonotope: what a cache holds
     offers: int = 8  # points per batch that the falsifier may get
     care: Care = field(default_factory=Care)
+    double: bool = False  # for networks that run in float64: points and zonotopes are never rounded to float32
+    memory_bytes: int = 2**32  # of the zonotope of one box: what does not fit becomes intervals
 
 
 def contraction_of(problem: Problem, options: InputOptions) -> Contraction | None:
@@ -109,11 +114,13 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self._until, self._finish, self._net = until, finish, net
         self._table = Table.of(problem, clauses)
         self._widths = self._table.upper - self._table.lower
-        single = net.to(dtype=torch.float32)
-        self._first = SINGLE if fits_single(net) else DOUBLE
+        single = net if self.options.double else net.to(dtype=torch.float32)
+        self._first = DOUBLE if self.options.double or not fits_single(net) else SINGLE
         contraction = contraction_of(problem, self.options)
         self._least_children = self.options.least_children if contraction is None else 2
-        self._bounder = BoxBounder(net, single, self._table, self.options.effort, self.options.care, contraction)
+        symbols = symbols_within(net, symbols_of(net, 1, self.options.memory_bytes), self._table.inputs)
+        effort, care = self.options.effort, self.options.care
+        self._bounder = BoxBounder(net, single, self._table, effort, care, contraction, symbols)
         self._candidates = Candidates(single, self._table, offer, self.options.offers)
         self._symbols = self._table.inputs + net.neurons  # per box, in the last batch
         self._cutting, self._finishing = Stopwatch(), Stopwatch()
@@ -171,11 +178,17 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         """Chunk by chunk; at least the first of them, however late it is."""
         chunks, found = self._chunks(children), list[tuple[BoxDomains, BoxBounds]]()
         with self._cutting, self.bounding:
-            for chunk in chunks:
-                if found and self._until.expired():
-                    break
+            while chunks and not (found and self._until.expired()):
+                chunk = chunks.pop(0)
                 found.append((chunk, self._bounder.bound(chunk)))
-        return BoundedBoxes(found, chunks[len(found) :], children.number)
+                if chunks and int(chunk.depth[0]) == 0:
+                    chunks = self._chunks(self._foreseen(cat(chunks), found[-1][1].kinks))
+        return BoundedBoxes(found, chunks, children.number)
+
+    @staticmethod
+    def _foreseen(boxes: BoxDomains, kinks: Int[Tensor, " d"]) -> BoxDomains:
+        """Whole boxes of which nothing is known will not have many more ambiguous neurons than those before them."""
+        return replace(boxes, kinks=boxes.kinks.clamp(max=2 * int(kinks.max()) + SPARE))
 
     def certify(self, bounded: BoundedBoxes) -> RemainingBoxes:
         """Close and clip boxes; what time did not suffice for stays open as it is."""

@@ -1,0 +1,280 @@
+"""Bounds of all groups of a large network: what is cheap first, and sweeps only where they are asked for and pay.
+
+A sweep for each neuron of a group costs as much as a pass through all that is before it, and there are as many of them
+as neurons.  Small networks can afford that.  In large ones
+
+- a zonotope over the inputs that move comes first, where these are few: one pass for each of them;
+- neurons that are still ambiguous are swept in tiles, over the part of the network that a tile depends on;
+- a sample of them tells whether the rest is worth it.
+
+requires:   what the bounds of the base require
+guarantees: valid bounds, rigorous in float64; never looser than intervals.  A deadline leaves what is known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from verifier.bounding import HIDDEN
+from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, unit_objectives, widest
+from verifier.bounding.hidden import IN_TURN, Ends, GroupBounds, RootBounds, Told, Workers, ambiguous, intersect
+from verifier.bounding.relaxation.form import AffineForm
+from verifier.bounding.relaxation.interval import interval_image
+from verifier.bounding.relaxation.zonotope import Forms, fits_single, symbols_of, symbols_within
+from verifier.bounding.solvers.crown import Linear, Slope
+from verifier.network.network import Affine, Network
+from verifier.network.tiles import Tile, located, tiled
+from verifier.operators import Diagonal, LinearMap, Select
+from verifier.shapes import Float, Int, Tensor
+
+LARGE = 2e10
+"""Multiplications, roughly, from which on sweeps for all neurons are too dear to begin with."""
+
+FEW_MOVING = 64
+"""Inputs that may move for a zonotope over them."""
+
+STILL = 2.0**-20
+"""Inputs whose width is a smaller share of the largest one do not move: decimals that are no floats."""
+
+FORWARD_WORK = 4e9
+"""Multiplications of a zonotope: what is left of them after its inputs goes to symbols of neurons."""
+
+OVERHEAD = 4e7
+"""What making a tile costs, in multiplications."""
+
+WORTH_ASKING = 4e9
+"""Multiplications from which on a sample of a group's neurons tells whether sweeps pay."""
+
+SAMPLE = 32
+"""Neurons of a sample."""
+
+LEAST_GAIN, LEAST_SETTLED = 0.1, 0.03
+"""What sweeps must gain of the widths of a sample, or which share of it they must settle, to be worth it."""
+
+
+def is_large(net: Network, boxes: int) -> bool:
+    """Whether sweeps for all neurons of so many boxes would take long."""
+    return 2.0 * net.work * net.neurons * boxes > LARGE
+
+
+@dataclass(frozen=True)
+class Frugal(GroupBounds):
+    """The base where networks are small; else a zonotope, intervals, and sweeps in tiles as long as they pay."""
+
+    base: RootBounds
+
+    @property
+    def first(self) -> GroupBounds:
+        return self.base
+
+    def told_of(self, told: Told, change: Callable[[Bounder], Bounder]) -> GroupBounds:
+        return self.base
+
+    def within(self, memory_bytes: int) -> Frugal:
+        most = min(self.memory_bytes, memory_bytes)
+        return replace(self, base=replace(self.base, memory_bytes=most), memory_bytes=most)
+
+    def cheap(self) -> Frugal:
+        """The same without any sweep."""
+        return replace(self, base=replace(self.base, slope=None))
+
+    def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
+        return self.base.group(net, region, k, until, workers)
+
+    def region(
+        self,
+        net: Network,
+        lower: Float[Tensor, "D n0"],
+        upper: Float[Tensor, "D n0"],
+        until: Until,
+        workers: Workers = IN_TURN,
+    ) -> Region:
+        if not is_large(net, len(lower)):
+            return self.base.region(net, lower, upper, until, workers)
+        *_, region = self.steps(net, (lower, upper), until, workers)
+        return region
+
+    def steps(self, net: Network, box: Ends, until: Until, workers: Workers = IN_TURN) -> Iterator[Region]:
+        """The region of all groups that are done, again and again; the last one has them all.
+
+        With workers, a step is a whole group; without, a part of one.
+        """
+        region = Region(*box)
+        forward = Forward.begin(net, box, self.memory_bytes)
+        last = net.last_use
+        for k, group in enumerate(net.groups, start=1):
+            ends = interval_image(group, region)
+            if forward is not None:
+                ends = forward.narrowed(k, ends)
+            if self.base.slope is not None and not _exact(group):
+                for _ in self._swept(net, region, k, (ends, until, workers)):
+                    yield region
+            region = region.extended(group, *ends)
+            if forward is not None:
+                forward.enter(k, ends, [j for j in range(k) if last[j] == k])
+            yield region
+
+    def _swept(self, net: Network, region: Region, k: int, task: tuple[Ends, Until, Workers]) -> Iterator[None]:
+        """Tightens the ends by sweeps for neurons that are ambiguous, if they pay."""
+        assert self.base.slope is not None
+        ends, until, workers = task
+        group, neurons = net.groups[k - 1], ambiguous(net.groups[k - 1], ends)
+        if not len(neurons):
+            return
+        tiling = Tiling.best(net, k, neurons)
+        tiles = TileBounds(net, region, k, self.base.slope, self.memory_bytes)
+        if tiling.work > WORTH_ASKING:
+            sample = neurons[:: -(-len(neurons) // SAMPLE)]
+            before = (ends[1] - ends[0])[:, sample]
+            for _ in self._share(tiles, ends, tiling.pieces(sample, self.memory_bytes), (until, IN_TURN)):
+                yield
+            after = (ends[1] - ends[0])[:, sample]
+            gain = 1.0 - float((after / before.clamp(min=torch.finfo(after.dtype).tiny)).nan_to_num(1.0).mean())
+            left = ambiguous(group, ends)
+            settled = 1.0 - float(torch.isin(sample, left).double().mean())
+            if gain < LEAST_GAIN and settled < LEAST_SETTLED:
+                return
+            neurons = left[~torch.isin(left, sample)]
+        yield from self._share(tiles, ends, tiling.pieces(neurons, self.memory_bytes), (until, workers))
+
+    def _share(
+        self, tiles: TileBounds, ends: Ends, pieces: list[Int[Tensor, " _"]], how: tuple[Until, Workers]
+    ) -> Iterator[None]:
+        """Bounds of all pieces; the workers share them."""
+        until, workers = how
+        together = 1 if workers.count == 1 else max(1, len(pieces))
+        for start in range(0, len(pieces), together):
+            some = pieces[start : start + together]
+            for piece, found in zip(some, workers.map(tiles.bounds, some, until.expired), strict=True):
+                if found is not None:
+                    intersect(*ends, piece, found)
+            yield
+
+
+@dataclass(frozen=True, eq=False)
+class Tiling:
+    """The neurons of a group in tiles of that side; None is the whole group."""
+
+    net: Network
+    k: int
+    places: Int[Tensor, "a n"] | None
+    side: int | None
+    work: float
+
+    @classmethod
+    def best(cls, net: Network, k: int, neurons: Int[Tensor, " c"]) -> Tiling:
+        """With the side that costs least, for the given neurons."""
+        places = located(net.groups[k - 1])
+        before = replace(net, groups=net.groups[: k - 1], output=net.groups[k - 1])
+        found = cls(net, k, places, None, 2.0 * len(neurons) * _work(before))
+        side = 1
+        while places is not None and side <= int(places.max()):
+            pieces = tiled(places, neurons, side)
+            middle = Tile.of(net, k, pieces[len(pieces) // 2])
+            work = len(pieces) * OVERHEAD + 2.0 * len(neurons) * _work(middle.net)
+            if work < found.work:
+                found = cls(net, k, places, side, work)
+            side *= 2
+        return found
+
+    def pieces(self, neurons: Int[Tensor, " c"], memory_bytes: int) -> list[Int[Tensor, " _"]]:
+        """The neurons in pieces that are bounded together."""
+        if not len(neurons):
+            return []
+        if self.side is None or self.places is None:
+            each = 24 * widest(self.net, self.k) * 8
+            return list(neurons.split(together(each, memory_bytes)))
+        return tiled(self.places, neurons, self.side)
+
+
+@dataclass(frozen=True, eq=False)
+class TileBounds:
+    """Sweeps for some neurons of a group over what they depend on."""
+
+    net: Network
+    region: Region
+    k: int
+    slope: Slope
+    memory_bytes: int
+
+    def bounds(self, neurons: Int[Tensor, " c"]) -> Float[Tensor, "D S"]:
+        """Of +e_i and then of -e_i."""
+        tile = Tile.of(self.net, self.k, neurons)
+        region = Region(self.region.lower[:, tile.inputs], self.region.upper[:, tile.inputs])
+        for number, (j, entries) in enumerate(zip(tile.groups, tile.entries, strict=True)):
+            ends = self.region.l_hat[j - 1][:, entries], self.region.u_hat[j - 1][:, entries]
+            region = region.extended(tile.net.groups[number], *ends)
+        every = torch.arange(len(neurons), device=neurons.device)
+        layer = len(tile.net.layers)
+        rows = unit_objectives(len(neurons), every, region.lower)
+        sweeps = Linear(self.slope, memory_bytes=self.memory_bytes)
+        return sweeps.bound(tile.net, region, Objective(layer, rows), Until()).lower
+
+
+class Forward:
+    """A zonotope over the inputs that move, which goes on from bounds that others have found as well."""
+
+    def __init__(self, net: Network, box: Ends, moving: Int[Tensor, " m"], memory_bytes: int) -> None:
+        dtype = torch.float32 if fits_single(net) else torch.float64
+        self._net = net.to(dtype=dtype)
+        self._forms = Forms(*box, dtype, moving)
+        self._form: AffineForm | None = None
+        work = int(FORWARD_WORK / max(net.work * len(box[0]), 1))
+        self._most = symbols_within(net, min(work, symbols_of(net, len(box[0]), memory_bytes)), len(moving))
+
+    @classmethod
+    def begin(cls, net: Network, box: Ends, memory_bytes: int) -> Forward | None:
+        """None if too many inputs move."""
+        width = box[1] - box[0]
+        moving = torch.nonzero((width > STILL * width.amax(dim=1, keepdim=True)).any(dim=0)).flatten()
+        return cls(net, box, moving, memory_bytes) if len(moving) <= FEW_MOVING else None
+
+    def narrowed(self, k: int, ends: Ends) -> Ends:
+        """The better ones of the ends of group k, and those of its form."""
+        self._form, (low, high) = self._forms.image(self._net.groups[k - 1])
+        low, high = low.to(ends[0].dtype), high.to(ends[1].dtype)
+        return torch.where(low > ends[0], low, ends[0]), torch.where(high < ends[1], high, ends[1])
+
+    def enter(self, k: int, ends: Ends, gone: list[int]) -> None:
+        """Group k has these bounds; nobody reads the sources that are `gone` after it."""
+        assert self._form is not None
+        group = self._net.groups[k - 1]
+        self._forms.enter(group.function, self._form, _outward(ends, self._form.centre.dtype), self._most)
+        self._form = None
+        for source in gone:
+            self._forms.drop(source)
+
+
+def _outward(ends: Ends, dtype: torch.dtype) -> Ends:
+    """In another precision, no narrower."""
+    if dtype is torch.float64:
+        return ends
+    low, high = (end.to(dtype) for end in ends)
+    far = torch.full_like(low, torch.inf)
+    return torch.nextafter(low, -far), torch.nextafter(high, far)
+
+
+def _work(net: Network) -> float:
+    """Multiplications of a sweep over a network, and what is done at its neurons."""
+    return net.work + 8.0 * net.neurons
+
+
+def _exact(group: Affine) -> bool:
+    """Whether intervals of the input give the range of every neuron: one matrix, and entries that move or scale."""
+    return len(group.terms) == 1 and group.terms[0][0] == 0 and _matrices(group.terms[0][1]) <= 1
+
+
+def _matrices(linear: LinearMap) -> int:
+    parts = getattr(linear, "maps", None)
+    if parts is None:
+        return 0 if isinstance(linear, Select | Diagonal) else 1
+    return sum(_matrices(one) for one in parts) if type(linear).__name__ == "Chain" else 2
+
+
+@HIDDEN.register("best")
+@HIDDEN.register("crown")
+def with_crown() -> GroupBounds:
+    return Frugal(RootBounds(Slope.ADAPTIVE))
