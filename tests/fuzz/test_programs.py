@@ -98,8 +98,8 @@ def test_wrong_bounds_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         patch.setattr(Sigmoid, "reach", (0.3, 1.0))
         assert any("hidden bounds" in sentence for sentence in faults(instance, tmp_path))
     with monkeypatch.context() as patch:
-        below = Product.below
-        patch.setattr(Product, "below", lambda *given: (below(*given)[0] + 4.0, below(*given)[1]))
+        beyond = Product.beyond
+        patch.setattr(Product, "beyond", lambda *given: beyond(*given) + 4.0 * given[-1])
         assert any(sentence.startswith("crown") for sentence in faults(instance, tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(zonotope, "image", _halved)

@@ -196,11 +196,12 @@ def _fails(row: ExactRow, x: tuple[Doubles, Doubles], y: tuple[Doubles, Doubles]
 
 
 def _enclosed(network: Network, low: Doubles, high: Doubles) -> tuple[Doubles, Doubles]:
-    """Bounds of the outputs [B, n_y] over boxes, with all rounding errors."""
+    """Bounds of the outputs [B, n_y] over boxes, with all rounding errors; infinite where there may be no value."""
     region = Region(torch.from_numpy(low), torch.from_numpy(high))
     for layer in network.layers:
         region = region.extended(layer, *interval_image(layer, region))
-    return region.l_hat[-1].numpy(), region.u_hat[-1].numpy()
+    doubt = region.doubt(len(network.layers))
+    return (region.l_hat[-1] - doubt).numpy(), (region.u_hat[-1] + doubt).numpy()
 
 
 def _chosen(family: Specialised, low: Array, high: Array) -> tuple[Array, ...] | None:

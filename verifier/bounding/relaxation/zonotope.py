@@ -112,17 +112,22 @@ def propagate(
 ) -> Zonotopes:
     """Bounds of all groups over boxes given in float64; the precision of `net` is that of the work.
 
-    `moving` names the inputs that get symbols, if the others are constant up to rounding.
+    `moving` names the inputs that get symbols, if the others are constant up to rounding.  Where a function may not be
+    defined on all of a box, nothing is known of the output.
     """
     walk = Forms(lower, upper, net.output.bias.dtype, moving)
     l_hat, u_hat, noises, factors = [], [], [], list[AffineForm | None]()
+    doubt = net.output.bias.new_zeros(1, 1)
     for group in net.groups:
         form, (low, high) = walk.image(group)
+        if group.function.partial:
+            doubt = doubt + torch.where(group.function.defined(low, high).all(dim=1, keepdim=True), 0.0, torch.inf)
         noises.append(walk.enter(group.function, form, (low, high), most))
         l_hat.append(low)
         u_hat.append(high)
         factors.append(form if group.function.arity > 1 else None)
     output = image(net.output, walk.values)
+    output = replace(output, error=output.error + doubt)
     return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), output, tuple(factors), moving)
 
 
