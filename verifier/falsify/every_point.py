@@ -263,10 +263,11 @@ def _fails(row: ExactRow, x: tuple[Doubles, Doubles], y: tuple[Doubles, Doubles]
 
 
 def _by_intervals(network: Network, low: Doubles, high: Doubles) -> tuple[Doubles, Doubles]:
-    """Bounds of the outputs [B, n_y] over boxes, with all rounding errors."""
+    """Bounds of the outputs [B, n_y] over boxes, with all rounding errors; infinite where there may be no value."""
     region = _hidden(network, low, high)
     y_low, y_high = interval_image(network.output, region)
-    return y_low.numpy(), y_high.numpy()
+    doubt = region.doubt(len(network.layers))
+    return (y_low - doubt).numpy(), (y_high + doubt).numpy()
 
 
 def _by_lines(network: Network, low: Doubles, high: Doubles) -> tuple[Doubles, Doubles]:

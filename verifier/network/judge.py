@@ -142,7 +142,9 @@ def _compare(model: Judged, network: Network, points: Array, inside: bool) -> fl
             f"the lowered network disagrees with the original at output {j}: {found[i, j]:.9g} against "
             f"{expected[i, j]:.9g} at a point {'of' if inside else 'beyond'} the input box, {allowed[i, j]:.3g} allowed"
         )
-    return float((difference / np.maximum(size.max(axis=0), np.finfo(np.float64).tiny)).max(initial=0.0))
+    with np.errstate(invalid="ignore"):  # what overflows in float64 has nothing in common with a number
+        shares = np.nan_to_num(difference / np.maximum(size.max(axis=0), np.finfo(np.float64).tiny), nan=1.0)
+    return float(shares.max(initial=0.0))
 
 
 def _applied(function: Function, t: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
