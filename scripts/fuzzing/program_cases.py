@@ -181,7 +181,7 @@ def exact(value: Any) -> Fraction | None:
         return None
     if value == 0:
         return Fraction(0)
-    sign, mantissa, exponent, bits = mpmath.mpf(value)._mpf_
+    sign, mantissa, exponent, bits = value._mpf_  # as it is: a copy would be rounded to the digits of the context
     least = SMALLEST - bits  # smaller numbers have too many digits; all of them are below any float
     found = Fraction(int(mantissa)) * Fraction(2) ** max(int(exponent), least)
     return -found if sign else found
@@ -242,9 +242,9 @@ def asked(rng: random.Random, program: Program, box: Box, start: Array) -> Asked
     return Asked(Query(tuple(clauses), rng.choice(("plain", "mirrored", "nested"))), *best, gap)
 
 
-def largest(program: Program, rows: Sequence[Row], x: Sequence[float] | Array) -> Fraction | None:
+def largest(program: Program, rows: Sequence[Row], x: Sequence[float] | Array, digits: int = DIGITS) -> Fraction | None:
     """The largest row at a point; None where an output is no number."""
-    y = [exact(v) for v in program.exactly(list(x))]
+    y = [exact(v) for v in program.exactly(list(x), digits)]
     if any(v is None for v in y):
         return None
     inputs = [Fraction(float(v)) for v in x]

@@ -44,6 +44,13 @@ INSIDE = 1e-10
 """What values of hidden neurons in float64 may be outside of their bounds, relative to the largest number around."""
 
 
+SHAKEN = 2.0**-48
+"""A sine of a large number that changes with so little of its argument has no digits in float64."""
+
+MANY = 1500
+"""Digits in which a point is looked at once more, before a verdict is called wrong because of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
     """A program with its box, many points of it, and those at which its outputs are extreme."""
@@ -118,10 +125,11 @@ def _below(name: str, lower: torch.Tensor, truth: list[list[Fraction | None]]) -
 
 
 def disagreement(program: Program, network: Network, points: Array) -> str | None:
-    """Whether the network that was read computes something else."""
-    mine, theirs = program.run(points), network.forward(torch.tensor(points, dtype=torch.float64)).numpy()
+    """Whether the network that was read computes something else, where rounding does not decide what it computes."""
+    mine, shaken = program.run(points), program.run(points * (1 + SHAKEN))
+    theirs = network.forward(torch.tensor(points, dtype=torch.float64)).numpy()
     with np.errstate(all="ignore"):
-        both = np.isfinite(mine) & np.isfinite(theirs)
+        both = np.isfinite(mine) & np.isfinite(theirs) & (np.abs(mine - shaken) < 1e-7 * (1 + np.abs(mine)))
         far = np.abs(mine - theirs) > 1e-6 * (1 + np.abs(mine))
     if bool((both & far).any()):
         row = int(np.argwhere(both & far)[0][0])
@@ -149,11 +157,18 @@ def verdict(
     except Exception as error:  # a user would see a traceback
         return "crash", f"{type(error).__name__}: {error}"
     said = result.verdict.value
-    if said == "unsat" and question.margin <= 0:
+    if said == "unsat" and question.margin <= 0 and reached(program, question):
         return said, f"unsat, but the margin is {approximate(question.margin)} at {question.x}"
     if result.counterexample is not None:
         return said, _witness(program, model, question, result.counterexample)
     return said, ""
+
+
+def reached(program: Program, question: Asked) -> bool:
+    """Whether the known point is unsafe beyond doubt: tanh(70) and tanh(80) have sixty digits in common."""
+    margins = [largest(program, clause.rows, question.x, MANY) for clause in question.query.clauses]
+    least = min((margin for margin in margins if margin is not None), default=Fraction(1))
+    return least < 0 or (least == 0 and not program.saturates)
 
 
 def _witness(program: Program, model: onnx.ModelProto, question: Asked, found: verifier.Counterexample) -> str:

@@ -68,6 +68,9 @@ UNARY: dict[str, tuple[Callable[[Array], Array], Callable[[Any], Any]]] = {
 }
 """By the name of the operator, for floats and for numbers of many digits."""
 
+SATURATING = {"Sigmoid", "Tanh", "Erf", "Gelu", "SiLU", "Softplus", "Elu", "Softmax", "LogSoftmax"}
+"""Functions that add what is exponentially small to something else."""
+
 SINCE = {"Gelu": 20, "HardSwish": 14, "LayerNormalization": 17}
 
 
@@ -193,11 +196,16 @@ class Program:
                 values.append(step.value([values[i] for i in step.reads]))
         return values[-1]
 
-    def exactly(self, x: Sequence[float]) -> list[Any]:
+    def exactly(self, x: Sequence[float], digits: int = DIGITS) -> list[Any]:
         """The outputs at one point in many digits."""
-        with mpmath.workdps(DIGITS):
+        with mpmath.workdps(digits):
             row = np.array([[mpmath.mpf(float(v)) for v in x]], dtype=object)
             return list(self.run(row)[0])
+
+    @property
+    def saturates(self) -> bool:
+        """Whether values may differ from 0 or 1 by less than any number of digits shows."""
+        return any(step.op in SATURATING for step in self.steps)
 
     @property
     def opset(self) -> int:

@@ -13,6 +13,7 @@ from verifier.checker.graph import read_network
 from verifier.checker.network import Network
 
 KINDS = ("Relu", "Sigmoid", "Tanh", "Sin", "Cos", "Exp", "Product", "Square", "Cube", "Quotient", "Scores")
+COMPOSED = ("Softmax", "Softmax of two", "LogSoftmax", "LayerNormalization", "Softplus", "Log")
 MODERATE = tuple(kind for kind in KINDS if kind not in ("Exp", "Quotient"))
 
 
@@ -27,6 +28,11 @@ class Draft:
     def constant(self, value: Any) -> str:
         name = f"c{len(self.held)}"
         self.held.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
+        return name
+
+    def shape(self, *numbers: int) -> str:
+        name = f"c{len(self.held)}"
+        self.held.append(numpy_helper.from_array(np.asarray(numbers, np.int64), name))
         return name
 
     def node(self, kind: str, *inputs: str, **given: Any) -> str:
@@ -50,13 +56,21 @@ class Draft:
                 return self.node("Pow", value, self.constant(3.0))
             case "Quotient":
                 return self.node("Div", value, self.node("Add", self.node("Exp", value), self.constant(1.0)))
+            case "Softmax of two":
+                pairs = self.node("Reshape", self.affine(source, size, 2 * width), self.shape(2, width))
+                return self.node("Gather", self.node("Softmax", pairs, axis=0), self.shape(0), axis=0)
+            case "LayerNormalization":
+                scale, shift = (self.constant(self.rng.normal(size=width)) for _ in range(2))
+                return self.node("LayerNormalization", value, scale, shift, epsilon=0.1)
+            case "Log":
+                return self.node("Log", self.node("Add", self.node("Exp", value), self.constant(0.5)))
             case "Scores":
                 other = self.affine(source, size, width)
                 return self.node("MatMul", self.node("MatMul", value, self.node("Transpose", other)), value)
         return self.node(kind, value)
 
 
-def model(rng: np.random.Generator, n_in: int, kinds: tuple[str, ...]) -> ModelProto:
+def model(rng: np.random.Generator, n_in: int, kinds: tuple[str, ...], opset: int = 17) -> ModelProto:
     draft, value, size = Draft(rng), "X", n_in
     for kind in kinds:
         width = int(rng.integers(2, 5))
@@ -64,7 +78,7 @@ def model(rng: np.random.Generator, n_in: int, kinds: tuple[str, ...]) -> ModelP
     draft.nodes.append(helper.make_node("Gemm", [value, draft.constant(rng.normal(size=(size, 1)))], ["Y"], "last"))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n]) for name, n in (("X", n_in), ("Y", 1))]
     graph = helper.make_graph(draft.nodes, "small", ends[:1], ends[1:], draft.held)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def random_model(seed: int) -> ModelProto:

@@ -17,6 +17,8 @@ EXACT = {
     "Sigmoid": lambda t: 1 / (1 + mpmath.exp(-t)),
     "Tanh": mpmath.tanh,
     "Exp": mpmath.exp,
+    "Log": mpmath.log,
+    "Softplus": lambda t: mpmath.log1p(mpmath.exp(t)),
     "Sin": mpmath.sin,
     "Cos": mpmath.cos,
 }
@@ -24,6 +26,8 @@ DERIVATIVES = {
     "Sigmoid": lambda t: 1 / (2 + mpmath.exp(-t) + mpmath.exp(t)),
     "Tanh": lambda t: 1 / mpmath.cosh(t) ** 2,
     "Exp": mpmath.exp,
+    "Log": lambda t: 1 / t,
+    "Softplus": lambda t: 1 / (1 + mpmath.exp(-t)),
     "Sin": mpmath.cos,
     "Cos": lambda t: -mpmath.sin(t),
 }
@@ -40,6 +44,8 @@ def bounds(function: Any, rng: np.random.Generator, n: int) -> tuple[np.ndarray,
     if function.name == "Pow" and not function.whole:
         low, high = np.abs(low), np.abs(low) + width
         low = np.where(rng.random(n) < 0.1, 0.0, low) if function.exponent > 0 else low
+    elif function.name == "Log":
+        low, high = np.abs(low) + 1e-6, np.abs(low) + 1e-6 + width
     elif function.name == "Pow" and function.exponent < 0:
         low, high = np.abs(low) + 1e-3, np.abs(low) + 1e-3 + width
         turned = rng.random(n) < 0.5
@@ -113,6 +119,28 @@ def test_tangents_need_not_touch_at_the_best_point(function: Curve) -> None:
 def test_no_value_is_below_the_least_one_whatever_the_multipliers(function: Curve) -> None:
     with np.errstate(all="ignore"):
         assert holds(function)
+
+
+def crowded(function: Curve) -> int:
+    """Points at which less than fifteen of the sixteen units of a value are subtracted."""
+    rng = np.random.default_rng(4)
+    low, _ = bounds(function, rng, 60)
+    one, found = np.ones((1, 1)), 0
+    with np.errstate(all="ignore"), mpmath.workprec(200):
+        for t in low[0][np.abs(low[0]) > 1e-3]:
+            point, value = np.array([[t]]), exact_value(function, float(t))
+            for sign in (1.0, -1.0):
+                least = function.least(sign * one, 0 * one, (point, point))[0, 0]
+                if least != sign * function.reach[0 if sign > 0 else 1]:
+                    found += bool(sign * value - mpmath.mpf(float(least)) < 15 * 2.0**-52 * abs(value))
+    return found
+
+
+@pytest.mark.parametrize("function", CURVES, ids=label)
+def test_errors_of_values_are_subtracted(function: Curve, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert crowded(function) == 0
+    monkeypatch.setattr("verifier.checker.functions.ERROR", 0.0)
+    assert crowded(function) > 0
 
 
 MISTAKES = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from checker.building import ALL, close, default, merged_group, merged_output, repeats, section, witness, write_proof
 from checker.building import values as numbers
-from checker.smooth import KINDS, Files, model, random_model, values
+from checker.smooth import COMPOSED, KINDS, Files, model, random_model, values
 from checker.test_graph import require_same
 
 from verifier.checker.check import ACCEPTED, REJECTED, UNREADABLE, check
@@ -41,9 +41,10 @@ def multipliers(net: Network, scope: Scope, rng: np.random.Generator) -> Choose:
 
 
 @functools.cache
-def compared(seed: int) -> tuple[int, bool]:
+def compared(seed: int, kind: str | None = None) -> tuple[int, bool]:
     """How many of twelve bounds are finite, and whether all of them, and those of neurons, hold at 10,000 points."""
-    net, _ = read_network(random_model(seed).SerializeToString())
+    made = random_model(seed) if kind is None else model(np.random.default_rng(seed), 2, (kind, "Relu"))
+    net, _ = read_network(made.SerializeToString())
     rng, rows = np.random.default_rng(seed), 12
     low, high = -np.ones(net.n_in), np.ones(net.n_in)
     q, none, zero = np.ones((rows, 1)), np.zeros((rows, net.n_in)), np.zeros(rows)
@@ -72,7 +73,14 @@ def test_most_of_these_bounds_say_something() -> None:
     assert sum(compared(seed)[0] for seed in SEEDS) > 0.8 * 12 * len(SEEDS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPOSED)
+def test_bounds_of_compositions_hold_too(kind: str) -> None:
+    found = [compared(seed, kind) for seed in range(4)]
+    assert all(holds for _, holds in found)
+    assert sum(finite for finite, _ in found) > 0.5 * 12 * len(found)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *COMPOSED])
 def test_both_readers_have_the_same_neurons(tmp_path: Path, kind: str) -> None:
     files = Files.of(tmp_path, model(np.random.default_rng(0), 3, (kind, "Relu", kind)), 1.0)
     require_same(files.network)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,10 +14,12 @@ import onnx
 import pytest
 import torch
 from fuzzing.judge import run_file
+from fuzzing.pieces import Row
 from fuzzing.program_cases import Asked, asked, exact, points, random_box, random_program
-from fuzzing.program_checks import SETTINGS, Instance, faults_of_bounds, verdict
+from fuzzing.program_checks import SETTINGS, Instance, disagreement, faults_of_bounds, reached, verdict
 from fuzzing.program_command import check
 from fuzzing.programs import UNARY, Program
+from fuzzing.queries import Clause, Query
 
 from verifier.bounding.relaxation import zonotope
 from verifier.functions.product import Product
@@ -95,8 +98,8 @@ def test_wrong_bounds_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         patch.setattr(Sigmoid, "reach", (0.3, 1.0))
         assert any("hidden bounds" in sentence for sentence in faults(instance, tmp_path))
     with monkeypatch.context() as patch:
-        below = Product.below
-        patch.setattr(Product, "below", lambda *given: (below(*given)[0] + 4.0, below(*given)[1]))
+        beyond = Product.beyond
+        patch.setattr(Product, "beyond", lambda *given: beyond(*given) + 4.0 * given[-1])
         assert any(sentence.startswith("crown") for sentence in faults(instance, tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(zonotope, "image", _halved)
@@ -129,6 +132,37 @@ def test_wrong_verdicts_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     said, wrong = verdict(program, program.model(), reachable, SETTINGS[1], tmp_path)
     assert said == "unsat"
     assert wrong.startswith("unsat, but the margin is")
+
+
+def comparing(program: Program, x: tuple[float, float]) -> Asked:
+    """Whether the first output is at most the second one, at a point."""
+    row = Row((Fraction(1), Fraction(-1)), (Fraction(0),) * 2, Fraction(0))
+    ends = tuple(map(Fraction, x))
+    return Asked(Query((Clause(ends, ends, (row,)),), "plain"), Fraction(0), x, 1e-9)
+
+
+def test_what_sixty_digits_do_not_show_is_no_fault() -> None:
+    gates, copies = Program(2), Program(2)
+    gates.add("Tanh", 0)
+    copies.add("Abs", 0)
+    assert len(set(gates.exactly((80.0, 75.0)))) == 1
+    assert not reached(gates, comparing(gates, (80.0, 75.0)))
+    assert reached(gates, comparing(gates, (75.0, 80.0)))
+    assert reached(copies, comparing(copies, (3.0, -3.0)))
+    assert not reached(gates, comparing(gates, (1e6, 1e6 - 1)))  # not even in a thousand digits
+
+
+def test_a_sine_without_digits_is_no_other_function(tmp_path: Path) -> None:
+    program = Program(2)
+    program.add("Sin", program.add("Mul", 0, 0))
+    onnx.save(program.model(), tmp_path / "net.onnx")
+    network = load_onnx(tmp_path / "net.onnx").network()
+    points = np.random.default_rng(0).normal(size=(50, 2))
+    assert disagreement(program, network, points) is None
+    assert disagreement(program, network, points * 1e11) is None
+    program.steps[-1] = replace(program.steps[-1], op="Cos")
+    assert disagreement(program, network, points) is not None
+    assert disagreement(program, network, points * 1e11) is None
 
 
 def test_boxes_are_in_order() -> None:

@@ -11,11 +11,11 @@ the bounds that lies in a piece:
 A function whose values lie in [c, d] has g(t) >= min(r c, r d) - max(mu l, mu u) as well.  A product has
 r s t - mu_s s - mu_t t, which is linear in s and in t: it is least at a corner of the box.
 
-Errors.  numpy's exp, tanh, sin, cos, sqrt, products and quotients, and the few operations made with them, are off by
-less than ERROR times the result (16 units in the last place; tests compare with a library of many digits), or by
-TINIEST where they underflow.  These errors, and those of the sums here, are subtracted: what is returned holds for the
-floats r, mu, l and u as they are.  What is not a number, and where f is not defined on all of the bounds, is minus
-infinity.
+Errors.  numpy's exp, log, log1p, tanh, sin, cos, sqrt, products and quotients, and the few operations made with them,
+are off by less than ERROR times the result (16 units in the last place; tests compare with a library of many digits),
+or by TINIEST where they underflow.  These errors, and those of the sums here, are subtracted: what is returned holds
+for the floats r, mu, l and u as they are.  What is not a number, and where f is not defined on all of the bounds, is
+minus infinity.
 
 Waves.  Where sin and cos bend is a multiple of pi, which is no float.  For |t| <= FAR it is known up to d = 2^-32, so a
 part may hold a strip of width d in which g bends the wrong way, by |g''| <= |r| d at most.  Add a function q with
@@ -62,6 +62,8 @@ class Function(ABC):
     """Whether it is max(t, 0): what is passed, blocked, cut, merged and known exactly is that only."""
 
     nonnegative: bool = False
+    partial: bool = False
+    """Whether there are numbers at which it is not defined."""
 
     def image(self, low: Any, high: Any) -> Sides:
         """Bounds of x where low <= t <= high."""
@@ -415,6 +417,59 @@ class Exp(Curve):
 
 
 @dataclass(frozen=True)
+class Log(Curve):
+    """Concave, of positive numbers only."""
+
+    name = "Log"
+    partial = True
+
+    def value(self, t: Array) -> Array:
+        return np.log(t)
+
+    def slope(self, t: Array) -> Array:
+        return 1.0 / t
+
+    def usable(self, low: Array, high: Array) -> Array:
+        return (low <= high) & (low > 0)
+
+    def pieces(self, low: Array, high: Array) -> Iterator[Piece]:
+        yield -np.inf, np.inf, False
+
+    def stationary(self, a: Array, piece: Piece) -> Array:
+        return 1.0 / np.maximum(a, 0.0)
+
+    def _one_sided(self, low: Array, high: Array, side: float) -> tuple[Array, Array, Array]:
+        return self._within(low, high, np.asarray(side < 0))
+
+
+@dataclass(frozen=True)
+class Softplus(Curve):
+    """log(1 + exp(t)) as a sum of two numbers of one sign; convex, and its derivative is a sigmoid."""
+
+    name = "Softplus"
+    nonnegative = True
+    reach = (0.0, math.inf)
+
+    def value(self, t: Array) -> Array:
+        found: Array = np.maximum(t, 0.0) + np.log1p(np.exp(-np.abs(t)))
+        return found
+
+    def slope(self, t: Array) -> Array:
+        return _sigmoid(t)
+
+    def pieces(self, low: Array, high: Array) -> Iterator[Piece]:
+        yield -np.inf, np.inf, True
+
+    def stationary(self, a: Array, piece: Piece) -> Array:
+        a = np.clip(a, 0.0, 1.0)
+        found: Array = np.log(a) - np.log1p(-a)
+        return found
+
+    def _one_sided(self, low: Array, high: Array, side: float) -> tuple[Array, Array, Array]:
+        return self._within(low, high, np.asarray(side > 0))
+
+
+@dataclass(frozen=True)
 class Power(Curve):
     """t^p for p = 2 .. 8, -1, -2, 1/2 and -1/2, by products, quotients and roots."""
 
@@ -433,6 +488,10 @@ class Power(Curve):
     @property
     def nonnegative(self) -> bool:  # type: ignore[override]
         return self.even or not self.whole
+
+    @property
+    def partial(self) -> bool:  # type: ignore[override]
+        return self.exponent < 0 or not self.whole
 
     def value(self, t: Array) -> Array:
         return self._power(t, self.exponent)
@@ -537,6 +596,6 @@ class Cos(Wave):
 
 
 PRODUCT = Product()
-BY_NAME: dict[str, Function] = {f.name: f for f in (Sigmoid(), Tanh(), Exp(), Sin(), Cos())}
+BY_NAME: dict[str, Function] = {f.name: f for f in (Sigmoid(), Tanh(), Exp(), Log(), Softplus(), Sin(), Cos())}
 EXPONENTS = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -1.0, -2.0, 0.5, -0.5)
 """Of powers that are known."""

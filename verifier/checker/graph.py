@@ -12,13 +12,13 @@ from typing import Any
 
 import onnx
 
-from . import operators, windows
+from . import compositions, operators, windows
 from .expression import Expression, variable
 from .network import Network, pruned
 from .rules import OPERATORS, Graph
 from .stream import Unreadable
 
-RULES = (operators, windows)
+RULES = (operators, windows, compositions)
 """Where the rules are."""
 
 
@@ -39,7 +39,7 @@ def read_network(data: bytes) -> tuple[Network, tuple[int, ...]]:
         raise Unreadable("the network does not have one input and one output")
     shape = _input_shape(inputs[0])
     values[inputs[0].name] = variable(0, shape)
-    graph = Graph(inputs[0].type.tensor_type.elem_type == onnx.TensorProto.DOUBLE)
+    graph = Graph(inputs[0].type.tensor_type.elem_type == onnx.TensorProto.DOUBLE, opset)
     for node in _live(model.graph):
         _run(graph, node, values, opset)
     result = values.get(model.graph.output[0].name)

@@ -11,7 +11,8 @@ rationals.  Then it holds for neuron i and a neuron s of the same group, which s
     it is constant:   a_i = 0,                    so x_i = max(c_i, 0)
 
 Whichever is claimed is compared entry by entry.  So the values of group k are such sums too, and in the end those of
-the output.  A neuron may be left out if no row that is left, nor what a product reads, has a term with it.
+the output.  A neuron may be left out if no row that is left, nor what a product reads, has a term with it; those whose
+function is not defined everywhere stay, because zero times nothing is not zero.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def merged(net: Network, stream: Stream) -> Network:
         claim = _claim(stream, layer.size, k <= net.groups)
         if not layer.function.bends_at_zero and claim.others:
             raise Rejected(f"what is merged in layer {k}: its neurons are no ReLUs")
-        if layer.function.arity > 1 and len(claim.kept) < layer.size:
-            raise Rejected(f"what is left of layer {k}: a factor is left out")
+        if (layer.function.arity > 1 or layer.function.partial) and len(claim.kept) < layer.size:
+            raise Rejected(f"what is left of layer {k}: a factor is left out, or what may have no value")
         rows = _rows(layer, vectors) if claim.multiplied or claim.others else None
         try:
             meaning = _meaning(k, rows, claim.others) if rows and claim.others else None

@@ -163,9 +163,10 @@ class Network:
 
 
 def pruned(n_in: int, layers: Sequence[Layer]) -> Network:
-    """Without terms that are zero, and without groups that nothing reads then."""
+    """Without terms that are zero, and without groups that nothing reads then; those that may have no value stay."""
     kept = [tuple(term for term in layer.terms if not term[1].is_zero) for layer in layers]
     read = {source for source, _ in kept[-1]}
+    read.update(k for k, layer in enumerate(layers[:-1], start=1) if layer.function.partial)
     for k in range(len(layers) - 1, 0, -1):
         if k in read:
             read.update(source for source, _ in kept[k - 1])

@@ -40,6 +40,7 @@ class Graph:
     """One run: the groups found so far.  `wide`: some value is of float64."""
 
     wide: bool
+    opset: int
     outputs: int = 1
     layers: list[Layer] = field(default_factory=list)
     known: dict[Key, tuple[tuple[Expression, ...], Expression]] = field(default_factory=dict)

@@ -126,12 +126,17 @@ def _reduce_sum(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value
     return _without(_sum(value, axes), axes, given)
 
 
+def average(value: Expression, axes: Sequence[int]) -> Expression:
+    """Over some axes, which stay with the length 1."""
+    total = _sum(value, axes)
+    return total.scaled(np.ones(()), np.full((), value.size // total.size))
+
+
 @operator("ReduceMean")
 def _reduce_mean(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
     value = expression(inputs[0])
     axes = _axes(value, inputs, given)
-    total = _sum(value, axes)
-    return _without(total.scaled(np.ones(()), np.full((), value.size // total.size)), axes, given)
+    return _without(average(value, axes), axes, given)
 
 
 @operator("GlobalAveragePool")

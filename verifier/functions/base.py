@@ -67,6 +67,17 @@ class Function(ABC):
         """Whether no value is below 0."""
         return False
 
+    @property
+    def partial(self) -> bool:
+        """Whether there are numbers at which it is not defined."""
+        return False
+
+    def defined(
+        self, low: Float[Tensor, "*batch n_hat"], high: Float[Tensor, "*batch n_hat"]
+    ) -> Bool[Tensor, "*batch n_hat"]:
+        """Where f is defined on all of the interval."""
+        return low <= high
+
     def parts(self, t: Float[Tensor, "*batch n_hat"]) -> tuple[Float[Tensor, "*batch n"], ...]:
         """The arguments, one tensor for each."""
         return t.chunk(self.arity, dim=-1)
@@ -142,10 +153,6 @@ class Scalar(Function):
         self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]
     ) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
         """About the least and the largest slope that a line is worth trying on an interval."""
-
-    def defined(self, low: Float[Tensor, "*axes"], high: Float[Tensor, "*axes"]) -> Bool[Tensor, "*axes"]:
-        """Where f is defined on all of the interval."""
-        return low <= high
 
     @property
     def nonnegative(self) -> bool:

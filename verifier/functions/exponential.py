@@ -42,6 +42,7 @@ class Log(OnePiece):
 
     name = "Log"
     convex = False
+    partial = True
 
     def value(self, t: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         return torch.log(t)

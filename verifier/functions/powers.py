@@ -57,6 +57,10 @@ class Power(Curve):
     def nonnegative(self) -> bool:
         return self.even or not self.whole
 
+    @property
+    def partial(self) -> bool:
+        return self.exponent < 0 or not self.whole
+
     def value(self, t: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         return torch.pow(t, self.exponent)
 

@@ -42,6 +42,9 @@ def _alive(net: Network, outputs: Int[Tensor, " a"]) -> list[Mask]:
     alive = [torch.zeros(size, dtype=torch.bool) for size in sizes]
     alive[0][:] = True
     alive[-1][outputs] = True
+    read = {source for layer in net.layers for source, _ in layer.terms}
+    for k, group in enumerate(net.groups, start=1):
+        alive[k][:] = group.function.partial and k not in read  # it is there to be seen to have a value
     for k in range(len(net.layers), 0, -1):
         rows = _entries(net.layers[k - 1], alive[k], k <= len(net.groups))
         if bool(rows.any()):

@@ -257,10 +257,13 @@ class Left:
 
 
 def _alive(net: Network, drafts: Sequence[Draft]) -> list[Bool[Tensor, " n"]]:
-    """Who is read by the output, directly or through others: the input, all groups, and the output itself."""
+    """Who is read by the output, directly or through others: the input, all groups, and the output itself.
+
+    Groups that may have no value stay, so that somebody sees whether they have one.
+    """
     alive = [torch.ones(size, dtype=torch.bool) for size in (net.n_in, *(draft.layer.size for draft in drafts))]
-    for hidden in alive[1:-1]:
-        hidden.zero_()
+    for hidden, group in zip(alive[1:-1], net.groups, strict=True):
+        hidden.fill_(group.function.partial)
     for k in range(len(drafts), 0, -1):
         draft = drafts[k - 1]
         if draft.rows is None:
@@ -295,9 +298,13 @@ def _shrunk(draft: Draft, k: int, left: Left) -> Affine:
 
 
 def pruned(net: Network) -> Network:
-    """The same function without terms that are zero, and without groups that nothing reads then."""
+    """The same function without terms that are zero, and without groups that nothing reads then.
+
+    Groups that may have no value stay: zero times nothing is not zero.
+    """
     layers = [_without_zeros(layer, net.n_in) for layer in net.layers]
     read = {source for source, _ in layers[-1].terms}
+    read.update(k for k, group in enumerate(net.groups, start=1) if group.function.partial)
     for k in range(len(net.groups), 0, -1):
         if k in read:
             read.update(source for source, _ in layers[k - 1].terms)

@@ -6,7 +6,7 @@ from verifier.functions import Function
 from verifier.functions.powers import Power
 from verifier.network.network import Network
 
-NAMES = ("Product", "Sigmoid", "Tanh", "Exp", "Sin", "Cos")
+NAMES = ("Product", "Sigmoid", "Tanh", "Exp", "Log", "Softplus", "Sin", "Cos")
 EXPONENTS = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -1.0, -2.0, 0.5, -0.5)
 
 

@@ -87,6 +87,22 @@ def test_faces_of_products_are_valid_in_exact_arithmetic(seed: int) -> None:
 
 @settings(max_examples=25)
 @given(SEEDS)
+def test_planes_of_any_slopes_are_below_products_in_exact_arithmetic(seed: int) -> None:
+    """McCormick's faces have the same value at two corners; with other slopes each of the four may decide."""
+    generator, n = torch.Generator().manual_seed(seed), 6
+    low, high = (side.chunk(2) for side in product_ends(generator, n))
+    a, c = torch.randn(2, n, generator=generator, dtype=torch.float64) * torch.stack([high[1].abs(), high[0].abs()])
+    for sign in (1.0, -1.0):
+        least, _ = PRODUCT.below((a, c), low, high, torch.full((n,), sign, dtype=torch.float64))
+        for s, t in ((s, t) for s in (low[0], high[0]) for t in (low[1], high[1])):
+            for i in range(n):
+                p, q, slopes = Fraction(float(s[i])), Fraction(float(t[i])), (float(a[i]), float(c[i]))
+                value = sign * (p * q - Fraction(slopes[0]) * p - Fraction(slopes[1]) * q)
+                assert Fraction(float(least[i])) <= value
+
+
+@settings(max_examples=25)
+@given(SEEDS)
 def test_images_of_products_enclose_all_corners_in_exact_arithmetic(seed: int) -> None:
     generator, n = torch.Generator().manual_seed(seed), 8
     low, high = product_ends(generator, n)

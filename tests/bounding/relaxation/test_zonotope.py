@@ -19,8 +19,9 @@ from verifier.bounding.relaxation.zonotope import Zonotopes, image, propagate
 from verifier.bounding.solvers.crown import Slope
 from verifier.functions import PRODUCT
 from verifier.functions.base import Scalar
+from verifier.functions.powers import Power, PowerOptions
 from verifier.functions.sigmoids import Sigmoid, Tanh
-from verifier.network.network import Network
+from verifier.network.network import Affine, Network
 from verifier.operators import Dense
 
 SEEDS = st.integers(0, 10_000)
@@ -45,6 +46,22 @@ def ends(found: Zonotopes) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Bounds of all groups and of the output, in float64."""
     pairs = [*zip(found.l_hat, found.u_hat, strict=True), found.output.ends()]
     return [(low.double(), high.double()) for low, high in pairs]
+
+
+def test_what_may_have_no_value_leaves_nothing_known() -> None:
+    """Sigmoid(1 / x): on boxes with 0 inside, at an end, and outside; and if nobody reads the reciprocal."""
+    inverse, gate = Power(PowerOptions(-1.0)), Sigmoid()
+    one, zero = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    groups = (
+        Affine("inverse", (1, 1), ((0, Dense(one.unsqueeze(0))),), zero, zero, inverse),
+        Affine("gate", (1, 1), ((1, Dense(one.unsqueeze(0))),), zero, zero, gate),
+    )
+    lower, upper = (torch.tensor(ends, dtype=torch.float64).unsqueeze(1) for ends in ((-1, 0, 1), (1, 1, 2)))
+    for source in (2, 0):
+        output = Affine("output", (1, 1), ((source, Dense(one.unsqueeze(0))),), zero, zero)
+        low, high = propagate(Network((1, 1), groups, output), lower, upper).output.ends()
+        assert torch.isfinite(low).flatten().tolist() == [False, False, True]
+        assert torch.isfinite(high).flatten().tolist() == [False, False, True]
 
 
 @settings(max_examples=30)

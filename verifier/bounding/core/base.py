@@ -62,6 +62,17 @@ class Region(State):
         functions = (*self.functions, group.function)
         return replace(self, l_hat=(*self.l_hat, l_hat), u_hat=(*self.u_hat, u_hat), functions=functions)
 
+    def doubt(self, layer: int) -> Float[Tensor, "#D 1"]:
+        """Infinite where a function before a layer may not be defined on all of a region, else zero.
+
+        Every bound has to pay it: bounded functions of what has no value would hide that it has none.
+        """
+        found = self.lower.new_zeros(1, 1)
+        for function, low, high in list(zip(self.functions, self.l_hat, self.u_hat, strict=True))[: layer - 1]:
+            if function.partial:
+                found = found + torch.where(function.defined(low, high).all(dim=1, keepdim=True), 0.0, torch.inf)
+        return found
+
     def full_width(self) -> Region:
         """The same with all neurons as kinks: for regions that have little in common."""
         kinks = tuple(torch.arange(low.shape[1], device=low.device) for low in self.l_hat)

@@ -272,7 +272,7 @@ class Sweep(State):
             return Plane(slope, rest.value + least, x0, rest.value, None)
         summed = rest.summed + dot(slope.abs(), source_magnitude(region, 0))
         terms = widest(self.net, self.layer) + len(self.net.layers) + MARGIN
-        error = rest.error + gamma(terms) * summed
+        error = rest.error + gamma(terms) * summed + region.doubt(self.layer)
         return Plane(slope, settled(rest.value + least, error), x0, rest.value, error)
 
     def complete(

@@ -51,7 +51,7 @@ class Interval(Bounder):
             lower, size = lower + at_input, size + input_size
         if objective.constant is not None:
             lower, size = lower + objective.constant, size + objective.constant.abs()
-        error = gamma(low.shape[-1] + region.lower.shape[-1] + MARGIN) * size
+        error = gamma(low.shape[-1] + region.lower.shape[-1] + MARGIN) * size + region.doubt(objective.layer)
         if objective.error is not None:
             error = error + objective.error
         widened = (objective.coefficients.abs() @ layer_slack(layer, region, length=MARGIN).unsqueeze(-1)).squeeze(-1)

@@ -114,12 +114,16 @@ def propagate(
     """Bounds of all groups over boxes given in float64; the precision of `net` is that of the work.
 
     `moving` names the inputs that get symbols, if the others are constant up to rounding.  Groups in `without` count as
-    zero after their pre-activations, and get no symbols: whoever names them adds what they are.
+    zero after their pre-activations, and get no symbols: whoever names them adds what they are.  Where a function may
+    not be defined on all of a box, nothing is known of the output.
     """
     walk = Forms(lower, upper, net.output.bias.dtype, moving)
     l_hat, u_hat, noises, factors = [], [], [], list[AffineForm | None]()
+    doubt = net.output.bias.new_zeros(1, 1)
     for group in net.groups:
         form, (low, high) = walk.image(group)
+        if group.function.partial:
+            doubt = doubt + torch.where(group.function.defined(low, high).all(dim=1, keepdim=True), 0.0, torch.inf)
         left_out = len(walk.values) in without
         noises.append(
             walk.skip(form, group.neurons) if left_out else walk.enter(group.function, form, (low, high), most)
@@ -128,6 +132,7 @@ def propagate(
         u_hat.append(high)
         factors.append(form if group.function.arity > 1 else None)
     output = image(net.output, walk.values)
+    output = replace(output, error=output.error + doubt)
     return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), output, tuple(factors), moving)
 
 

@@ -28,7 +28,8 @@ def head_of(lowering: Lowering, output: Expression, input_shape: tuple[int, ...]
     before = known.value.taken(entries.columns).reshaped(output.shape)
     if before.is_constant:
         return None
-    bare = Network(input_shape, tuple(lowering.groups), lowering.affine("output", before), lowering.within)
+    groups = tuple(lowering.groups[: source - 1])  # not the last of the head, which nothing may read any more
+    bare = Network(input_shape, groups, lowering.affine("output", before), lowering.within)
     return Head(known.operator, pruned(bare), known.members[entries.columns])
 
 

@@ -98,6 +98,13 @@ class Normalisation:
     sign: int
 
 
+def _ends(value: Expression) -> list[Float64[Tensor, " n"]]:
+    """Between which numbers a constant lies; where it is exact, both are the same."""
+    far = [torch.full_like(value.bias, sign * torch.inf) for sign in (-1.0, 1.0)]
+    ends = [torch.nextafter(value.bias + s * value.error, end) for s, end in zip((-1.0, 1.0), far, strict=True)]
+    return [torch.where(value.error > 0, end, value.bias) for end in ends]
+
+
 Dispatch = Callable[["Lowering", Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -239,9 +246,7 @@ class Lowering:
         shape = operands[0].shape
         value = joined(operands)
         if value.is_constant:
-            near = value.error.sign() * torch.inf  # where the constant is exact, its two ends are the same
-            ends = [torch.nextafter(value.bias + s * value.error, value.bias + s * near) for s in (-1.0, 1.0)]
-            low, high = function.image(*ends)
+            low, high = function.image(*_ends(value))
             return constant(((low + high) / 2).reshape(shape), (high - low) * 0.75)
         return self._activated(function, *operands)
 
