@@ -15,6 +15,7 @@ import pytest
 
 from verifier.bounding import BOUNDERS, HIDDEN
 from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.frugal import Frugal
 from verifier.bounding.hidden import RootBounds, Sharpened
 from verifier.bounding.lp.bounder import CutLP, PlanetLP
 from verifier.bounding.lp.integer import MixedInteger
@@ -33,6 +34,7 @@ from verifier.config.options import complete
 from verifier.errors import ConfigError, InputError
 from verifier.falsify.base import FirstOf
 from verifier.falsify.pgd import quick, thorough
+from verifier.machine import memory_total
 from verifier.search import TIERS
 
 SECTIONS = ("alpha_crown", "propagated", "big_m", "active_set", "saddle_point", "as_sp", "lp_cuts")
@@ -182,18 +184,29 @@ def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
 
 
 def test_hidden_neurons_are_bounded_as_the_options_say() -> None:
-    assert [HIDDEN.build(name).slope for name in ("best", "crown")] == [Slope.ADAPTIVE] * 2
+    assert [HIDDEN.build(name) for name in ("best", "crown")] == [Frugal(RootBounds(Slope.ADAPTIVE))] * 2
     assert [HIDDEN.build(name).slope for name in ("paper", "wong_kolter")] == [Slope.PARALLEL] * 2
     assert HIDDEN.build("interval").slope is None
     for name in HIDDEN.names():
-        assert Bounding(intermediate=name).hidden() == HIDDEN.build(name)
+        assert Bounding(intermediate=name, memory_mb=4096).hidden() == HIDDEN.build(name)
     chosen = load_config("auto", ["bounding.sharpen=alpha_crown", "bounding.alpha_crown.iterations=3"]).bounding
     expected = Certified(AlphaCrown(Ascent(3, Steps(0.2, 0.01))))
-    assert chosen.hidden() == Sharpened(RootBounds(), expected)
+    assert chosen.hidden() == Sharpened(Frugal(RootBounds()), expected)
     for name in ("crown", "wong_kolter", "alpha_crown", "big_m", "active_set"):
         found = Bounding(sharpen=name).hidden()
         assert isinstance(found, Sharpened)
         assert found.bounder.rigorous
+
+
+def test_memory_is_half_of_the_machines_unless_somebody_says() -> None:
+    total = memory_total()
+    assert total is not None
+    assert Bounding().budget == total // 2
+    small = load_config("auto", ["bounding.memory_mb=512"]).bounding
+    assert small.budget == 2**29
+    assert small.hidden().memory_bytes == 2**25
+    with pytest.raises(ConfigError, match="memory_mb"):
+        load_config("auto", ["bounding.memory_mb=0"])
 
 
 def test_iterations_are_those_of_the_methods_that_have_them() -> None:

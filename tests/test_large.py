@@ -119,5 +119,5 @@ def test_there_is_an_answer_in_time_and_within_the_budget(shape, tmp_path: Path)
     assert result["time"]["total"] < 70
     assert result["time"]["load"] < 15
     assert result["statistics"]["peak_rss_mb"] < BUDGET
-    if shape is vgg16 and result["verdict"] != "sat":
+    if shape is vgg16 and result["verdict"] == "unknown":
         assert "million neurons" in result["message"]

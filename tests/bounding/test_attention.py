@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import networks
 import pytest
@@ -10,13 +11,17 @@ import torch
 from bounding.cases import random_rows, root, value
 from torch import nn
 
-from verifier.bounding import hidden
+from verifier.bounding import HIDDEN, frugal, hidden
+from verifier.bounding.clauses import ClauseBounder
 from verifier.bounding.core.base import Objective, Region, Until
 from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.frugal import Frugal
 from verifier.bounding.hidden import RootBounds, Sharpened, shares_of_loss
 from verifier.bounding.solvers.crown import Linear
+from verifier.loading import GivenFiles
 from verifier.network.models.module import ModuleModel
 from verifier.network.network import Network
+from verifier.pipeline import problem_of
 
 TOKENS, WIDTH = 3, 4
 
@@ -118,8 +123,11 @@ def test_planes_alone_are_those_of_whole_sweeps(seed: int) -> None:
 # -- groups that need no sweep -------------------------------------------------------------------------------
 
 
-def rows_of(net: Network) -> Objective:
-    return replace(random_rows(net, 4, 2), inputs=None)
+def rows_of(net: Network, above: float = 0.0) -> Objective:
+    """Rows that are negative somewhere; or positive, if they are moved far up."""
+    rows = random_rows(net, 4, 2)
+    assert rows.constant is not None
+    return replace(rows, inputs=None, constant=rows.constant - 5.0 + above)
 
 
 def test_parts_of_the_loss_belong_to_somebody(attention: Network) -> None:
@@ -130,6 +138,12 @@ def test_parts_of_the_loss_belong_to_somebody(attention: Network) -> None:
     assert all(0 <= share <= 1 for share in shares)
     assert [share for share, relu in zip(shares, kinds, strict=True) if relu] == [1.0]
     assert sum(share for share, relu in zip(shares, kinds, strict=True) if not relu) > 0
+
+
+def test_rows_that_are_positive_already_need_no_sweep(attention: Network) -> None:
+    region, rows = root(attention, *boxed(attention, 0.02)), rows_of(attention, above=50.0)
+    shares = shares_of_loss(Sweep.prepare(attention, region, rows.layer), rows)
+    assert shares == [float(group.function.is_relu) for group in attention.groups]
 
 
 def test_where_bounds_are_far_off_everything_is_swept(attention: Network) -> None:
@@ -159,3 +173,26 @@ def test_laborious_groups_that_cost_nothing_keep_their_intervals(
     x = networks.points(*box, 200, 2)
     for low, high, x_hat in zip(found.l_hat, found.u_hat, attention.preactivations(x), strict=False):
         assert bool(((x_hat >= low) & (x_hat <= high)).all())
+
+
+def test_frugal_bounds_leave_attention_to_those_that_know_repetitions(
+    attention: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds, box, rows = Frugal(RootBounds()), boxed(attention, 0.1), rows_of(attention)
+    assert bounds.for_rows(attention, box, rows, Until()) is bounds  # a small network
+    monkeypatch.setattr(frugal, "LARGE", 0.0)
+    assert bounds.for_rows(attention, box, rows, Until()) is bounds  # few inputs move
+    monkeypatch.setattr(frugal, "FEW_MOVING", 4)
+    assert bounds.for_rows(attention, box, rows, Until()) is bounds.base
+    plain = networks.dense(1, (8, 6, 5, 2))
+    box = networks.box(plain, 1, 0.1)
+    assert bounds.for_rows(plain, box, rows_of(plain), Until()) is bounds  # nothing repeats
+
+
+@pytest.mark.slow
+def test_a_public_network_with_attention_is_bounded_at_the_root(benchmarks: Path) -> None:
+    folder = benchmarks / "vit"
+    names = "onnx/pgd_2_3_16.onnx", "vnnlib/pgd_2_3_16_2296.vnnlib"
+    network, prop = (str(next(folder.glob(f"{name}*"))) for name in names)
+    problem = problem_of(GivenFiles(network, prop).load(), seed=0)
+    assert ClauseBounder(HIDDEN.build("best")).bound(problem, Until()).worst > 0.5

@@ -54,3 +54,11 @@ def test_stable_neurons_and_unread_groups_charge_nobody() -> None:
     nothing = torch.zeros(1, 2, dtype=torch.float64)
     found = InputSplit().scores(BoxView(propagate(one_group([[1.0, 1.0]]), *BOX), [None], nothing))
     assert found.tolist() == [[0.0, 0.0]]
+
+
+def test_what_symbols_cost_besides_is_charged_as_well() -> None:
+    """Three units of the neuron's symbol, of whose radius 2 and 1 come from the inputs; a half of input 0 itself."""
+    found = propagate(one_group([[2.0, -1.0]]), *BOX)
+    owed = torch.tensor([[0.5], [0.0], [3.0]], dtype=torch.float64)
+    scores = InputSplit().scores(BoxView(found, [], torch.zeros(1, 2, dtype=torch.float64), owed))
+    assert scores[0].tolist() == pytest.approx([2.5, 1.0])

@@ -88,8 +88,8 @@ def test_options_with_bad_values(verify: Any, tiny: Any, tmp_path: Path, options
         (["--threads", "0"], "--threads"),
         (["--seed", "-1"], "--seed"),
         (["--nonsense"], "--nonsense"),
-        (["third.file"], "3"),
-        (["--network", "f=a.onnx", "--network", "g=b.onnx"], "several networks"),
+        (["third.file"], "f=NET g=NET PROP"),
+        (["--network", "f=a.onnx", "--network", "g=b.onnx"], "one property is expected, not 2 files"),
         (["--network", "a.onnx"], "NAME=NET"),
     ],
 )
@@ -99,6 +99,18 @@ def test_command_lines_that_cannot_be_understood(
     misused(verify(tiny.net, tiny.sat, f"--result={tmp_path / 'r'}", *options, "--json", tmp_path / "j"), word)
     assert (tmp_path / "r").read_text() == "error\n"
     assert json.loads((tmp_path / "j").read_text())["verdict"] == "error"
+
+
+def test_several_networks_by_their_names(verify: Any, tiny: Any, tmp_path: Path) -> None:
+    """Both forms are understood; a property of one network has no use for a second file."""
+    for words in (
+        [f"f={tiny.net}", f"g={tiny.net}", tiny.sat],
+        [tiny.sat, "--network", f"f={tiny.net}", "--network", f"g={tiny.net}"],
+        [f"[('f', '{tiny.net}'), ('g', '{tiny.net}')]", tiny.sat],
+    ):
+        refused(verify(*words), "2 networks are given, but the property speaks of one")
+    assert verify(f"f={tiny.net}", tiny.sat, "-q").code == 1
+    refused(verify("[('f', 3)]", tiny.sat), "[('f', 'a.onnx'), ('g', 'b.onnx')]")
 
 
 def test_one_file_is_not_enough(verify: Any, tiny: Any) -> None:

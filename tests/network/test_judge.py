@@ -60,3 +60,24 @@ def test_samples_lie_in_the_box_and_include_its_ends():
     assert (points[1] == upper).all()
     assert len(np.unique(points, axis=0)) >= 7
     assert (points == sample_box(lower, upper, np.random.default_rng(3), count=9)).all()
+
+
+@pytest.mark.parametrize(("numbers", "most"), [(0, 24 * 4 + 12), (10**8, 12 + 6)])
+def test_a_model_of_many_numbers_is_run_less_often(model, numbers, most):
+    """But at a dozen points of its boxes at least."""
+    network, seen = model.network(), []
+
+    class Counting:
+        dtype = model.dtype
+
+        def run(self, x):
+            seen.extend(np.atleast_2d(x))
+            return model.run(x)
+
+    Counting.numbers = numbers
+    lower = np.linspace(-1, 0, 40)[:, None].repeat(3, axis=1)
+    assert check_against(Counting(), network, (lower, lower + 1)) < 1e-6
+    assert 12 <= len(seen) <= most
+    wrong = replace(network, output=replace(network.output, bias=network.output.bias + 1e-2))
+    with pytest.raises(SoundnessError):
+        check_against(Counting(), wrong, (lower, lower + 1))

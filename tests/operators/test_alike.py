@@ -66,6 +66,17 @@ def test_constants_count_with_the_sign_of_their_rows() -> None:
     assert alike([both], bias.abs(), zero + torch.tensor([0.0, 0.0, 1e-9])) is None
 
 
+def test_products_that_are_rounded_to_the_same_number_differ() -> None:
+    near = 1 + 2.0**-52
+    first = Diagonal(torch.tensor([near, 1 + 2.0**-51], dtype=torch.float64))
+    second = Diagonal(torch.tensor([near, 1.0], dtype=torch.float64))
+    one = Select(torch.tensor([0, 0]), 1)
+    zero = torch.zeros(2, dtype=torch.float64)
+    rows = matrix([Chain((one, first, second))])
+    assert rows[0] == rows[1]  # though near^2 is no float
+    assert alike([Chain((one, first, second))], zero, zero) is None
+
+
 def test_rows_of_a_matrix_are_not_looked_into() -> None:
     same = torch.ones(3, 3, dtype=torch.float64)
     zero = torch.zeros(3, dtype=torch.float64)

@@ -22,7 +22,7 @@ from verifier.naming import networks_of, paths_of, text_of, with_paths
 from verifier.network.judge import check_against
 from verifier.network.network import Network
 from verifier.property.joining import JointModel, joint_network
-from verifier.property.joint import LinearSum, Product
+from verifier.property.joint import LinearSum, ProductTerm
 from verifier.property.vnnlib import load_property, parse
 from verifier.result.verdict import Verdict
 
@@ -120,7 +120,7 @@ def test_joint_networks_agree_with_each_file(seed: int) -> None:
     index = [generator.integers(0, 3, 2) for _ in weights]
     index[1][0] = 2
     term = LinearSum(((0, Fraction(1, 2)), (2, Fraction(-1))), ((1, Fraction(3, 10)),), Fraction(1, 8))
-    products = [Product(term, term), Product(LinearSum(((3, Fraction(1)),), (), Fraction(0)), term)]
+    products = [ProductTerm(term, term), ProductTerm(LinearSum(((3, Fraction(1)),), (), Fraction(0)), term)]
     nets = [_lowered(w) for w in weights]
     joint = joint_network([("f", nets[0], index[0]), ("g", nets[1], index[1])], 3, products)
     assert (joint.n_in, joint.n_out) == (3, 5)

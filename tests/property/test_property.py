@@ -119,3 +119,17 @@ def test_what_is_no_witness() -> None:
     assert prop.witnessed(np.ones(1, np.float32), np.full(1, np.inf, np.float32)) is None
     with pytest.raises(ValueError, match="a point needs shapes"):
         prop.witnessed(np.ones(2, np.float32), np.ones(1, np.float32))
+
+
+def test_rows_of_ones_are_rounded_as_all_others() -> None:
+    """Coefficients 1 and -1 take a shorter way to the same numbers."""
+    box = np.array([-1.0]), np.array([1.0])
+    bounds = [Fraction(1, 3), Fraction(-7, 10), Fraction(5), Fraction(10) ** 400, -(Fraction(10) ** 400)]
+    for bound in bounds:
+        rows = [ExactRow(((0, Fraction(1)), (2, Fraction(-1))), (), bound, True), ExactRow((), (), bound, False)]
+        short = RoundedRows.of(rows, 1, 3, box)
+        other = RoundedRows.of([*rows, ExactRow(((1, Fraction(2)),), (), Fraction(0), False)], 1, 3, box)
+        for a, b in ((short.A, other.A), (short.c, other.c), (short.strict, other.strict)):
+            assert np.array_equal(a, b[:2])
+            assert a.dtype == b.dtype
+        assert (short.B, short.A_error, short.exact) == (None, None, tuple(rows))

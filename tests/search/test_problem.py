@@ -12,6 +12,8 @@ from search.cases import decide, grow, ignore, narrow, random_case, root_of, unb
 
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
+from verifier.bounding.frugal import Frugal
+from verifier.bounding.hidden import RootBounds
 from verifier.clock import Clock
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
@@ -152,3 +154,27 @@ def test_no_time_at_all_leaves_what_was_known() -> None:
     clauses = ClauseBounds(torch.tensor([-0.5, 1.0, -7.0, 2.0], dtype=torch.float64), {}, {})
     out = signs().run(problem, clauses, instances.target(problem), Clock.begin(0.0), ignore)
     assert out == Outcome(None, Reason.TIMEOUT, Progress(lower=-7.0))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("memory", [2**12, 2**33])
+def test_memory_changes_how_much_is_done_at_once_and_no_verdict(memory: int) -> None:
+    search = signs().within(memory)
+    assert search.limits.memory_bytes <= memory // 4
+    assert search.domain_bytes <= memory // 4
+    assert search.inputs.memory_bytes <= memory // 4
+    outcome, _ = run(boxed([1e-3] * 4), search)
+    assert (outcome.witness, outcome.reason) == (None, None)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("margin", [1e-3, -1e-3])
+def test_a_search_that_gets_its_bounds_bit_by_bit_decides_alike(margin: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verifier.bounding.frugal.LARGE", 0.0)
+    monkeypatch.setattr("verifier.search.race.HEAD_START", 0.0)
+    monkeypatch.setattr("verifier.search.race.FIRST_SLICE", 0.0)
+    problem = random_case("conv", 1, (1, 2)).problem([1e-3, margin])
+    monkeypatch.setattr("verifier.search.problem.FEW_OF_LARGE", problem.network.n_in)
+    outcome, _ = run(problem, ProblemSearch(intermediate=Frugal(RootBounds())))
+    assert outcome.reason is None
+    assert (outcome.witness is None) == (margin > 0)

@@ -26,6 +26,9 @@ from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.shapes import Float, Int, Tensor
 
+LIKELY = 64
+"""Symbols besides those of inputs that the first boxes are thought to need."""
+
 GROWTH = 8
 """How many times more boxes than before are treated at once, at most: what they need is seen, not foreseen."""
 
@@ -47,7 +50,9 @@ class FormBounder:
         lower = problem.lower.new_full((len(problem.rows),), -torch.inf)
         rounds = not self.double and fits_single(problem.network)
         single = problem.network.to(dtype=torch.float32) if rounds else None
-        start, count, net, seen = 0, self.first, problem.network, torch.inf
+        net, start, seen = problem.network, 0, torch.inf
+        widest, moving = max(layer.size for layer in net.layers), int((problem.lower < problem.upper).any(dim=0).sum())
+        count = max(1, min(self.first, self.memory_bytes // (8 * widest * (moving + LIKELY))))
         while start < len(problem.lower) and not until.expired():
             stop = min(start + count, len(problem.lower))
             clauses, found, bytes_each = self._group(problem, net, table, (start, stop))

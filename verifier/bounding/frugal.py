@@ -81,6 +81,16 @@ class Frugal(GroupBounds):
         """The same without any sweep."""
         return replace(self, base=replace(self.base, slope=None))
 
+    def for_rows(self, net: Network, box: Ends, rows: Objective, until: Until) -> GroupBounds:
+        """The base where many inputs move and entries of curves or products repeat: it bounds these once.
+
+        Attention is such a network; nothing in it lies in space, so that there are no tiles.
+        """
+        repeats = any(not group.function.is_relu and group.alike is not None for group in net.groups)
+        if not is_large(net, len(box[0])) or not repeats or len(_moving(box)) <= FEW_MOVING:
+            return self
+        return self.base.for_rows(net, box, rows, until)
+
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         return self.base.group(net, region, k, until, workers)
 
@@ -228,8 +238,7 @@ class Forward:
     @classmethod
     def begin(cls, net: Network, box: Ends, memory_bytes: int) -> Forward | None:
         """None if too many inputs move."""
-        width = box[1] - box[0]
-        moving = torch.nonzero((width > STILL * width.amax(dim=1, keepdim=True)).any(dim=0)).flatten()
+        moving = _moving(box)
         return cls(net, box, moving, memory_bytes) if len(moving) <= FEW_MOVING else None
 
     def narrowed(self, k: int, ends: Ends) -> Ends:
@@ -246,6 +255,12 @@ class Forward:
         self._form = None
         for source in gone:
             self._forms.drop(source)
+
+
+def _moving(box: Ends) -> Int[Tensor, " m"]:
+    """Inputs that move in some box."""
+    width = box[1] - box[0]
+    return torch.nonzero((width > STILL * width.amax(dim=1, keepdim=True)).any(dim=0)).flatten()
 
 
 def _outward(ends: Ends, dtype: torch.dtype) -> Ends:

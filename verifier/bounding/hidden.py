@@ -46,7 +46,7 @@ PASSING = 2**32
 LITTLE_WORK = 2**25
 """Entries that the sweeps of a group may touch, before somebody asks what they are good for: some seconds."""
 
-LITTLE_LOSS = 0.1
+LITTLE_LOSS = 0.2
 """The part of the whole loss up to which better bounds of a group are not worth their sweeps."""
 
 FAR = 8.0
@@ -286,8 +286,8 @@ def laborious(net: Network) -> frozenset[int]:
 def shares_of_loss(sweep: Sweep, rows: Objective) -> list[float]:
     """What part of all that CROWN's faces cost the rows, in the middle of the box, each group's faces cost.
 
-    Where that is more than `FAR` times what is there to lose, bounds are so wide that nobody can tell: it is 1 then,
-    as it is for groups of ReLUs and for what is no number.
+    Rows that are positive already do not count.  Where the whole is more than `FAR` times what is there to lose, bounds
+    are so wide that nobody can tell: it is 1 then, as it is for groups of ReLUs and for what is no number.
     """
     middle = (sweep.region.lower / 2 + sweep.region.upper / 2).unsqueeze(1)
     values: list[Tensor | None] = [middle]
@@ -302,7 +302,8 @@ def shares_of_loss(sweep: Sweep, rows: Objective) -> list[float]:
         there = there + (rows.inputs * middle).sum(dim=-1)
     trace = sweep.backward(rows, Linear().choices(sweep))
     lost = there - (trace.plane.slope * middle).sum(dim=-1) - trace.plane.offset
-    near = lost <= FAR * there.abs()
+    unclear = ~(trace.lower > 0) & (rows.coefficients != 0).any(dim=-1)  # rows of zeros only fill up
+    near = (lost <= FAR * there.abs()) | ~unclear
     shares = []
     for k, neurons in enumerate(sweep.neurons, 1):
         lam, faces = trace.coefficients[k - 1], trace.lines[k - 1]
@@ -310,7 +311,7 @@ def shares_of_loss(sweep: Sweep, rows: Objective) -> list[float]:
             shares.append(0.0 if lam is None else 1.0)
             continue
         cost = neurons.cost(lam, faces, x_hat[k - 1])
-        shares.append(float(torch.where(lost > 0, cost / lost, 0.0).nan_to_num(1.0).max()))
+        shares.append(float(torch.where(unclear & (lost > 0), cost / lost, 0.0).nan_to_num(1.0).max()))
     return shares
 
 

@@ -23,11 +23,15 @@ from verifier.shapes import Float, Tensor
 
 @dataclass(frozen=True, eq=False)
 class BoxView:
-    """What the rule sees of a batch of bounded boxes, for one row of each."""
+    """What the rule sees of a batch of bounded boxes, for one row of each.
+
+    `owed` is what symbols cost besides, where the sweep does not know it.
+    """
 
     found: Zonotopes
     coefficients: Sequence[Float[Tensor, "D _"] | None]  # of x[k] in the sweep
     variation: Float[Tensor, "D n0"]  # of the plane, over the width of each input
+    owed: Float[Tensor, "g D"] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,10 @@ class InputSplit(Brancher[BoxView]):
         inputs = n0 if found.moving is None else len(found.moving)
         symbols = max([inputs, *(noise.start + noise.neuron.shape[1] for noise in found.noises)])
         owed = found.output.centre.new_zeros(symbols, boxes)
+        if view.owed is not None:
+            owed[: len(view.owed)] += view.owed
         for k in range(len(found.noises), 0, -1):
-            noise, lam = found.noises[k - 1], view.coefficients[k - 1]
+            noise, lam = found.noises[k - 1], view.coefficients[k - 1] if view.coefficients else None
             places = noise.neuron.shape[1]
             if not places:
                 continue

@@ -64,9 +64,9 @@ def instance_paths(files: tuple[str, ...], networks: tuple[str, ...]) -> tuple[s
     Several networks have names, `f=NET g=NET PROP`; they become one text (`verifier.naming`).
     """
     if networks:
+        pairs = [_named(given, f"--network {given}: the option has the form NAME=NET") for given in networks]
         if len(files) != 1:
             raise click.UsageError(f"with --network one property is expected, not {len(files)} files")
-        pairs = [_named(given, f"--network {given}: the option has the form NAME=NET") for given in networks]
         return pairs[0][1] if len(pairs) == 1 else text_of(pairs), files[0]
     if len(files) > 2 or (len(files) == 2 and _is_named(files[0])):
         wrong = "several networks are given by their names, as f=NET g=NET PROP"

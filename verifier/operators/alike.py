@@ -62,7 +62,11 @@ class Parts:
                 place = linear.index.clamp(min=0)
                 return Parts(torch.where(kept, self.names[place], -1), torch.where(kept, self.factors[place], 0.0))
             case Diagonal():
-                return Parts(self.names, self.factors * linear.scale.unsqueeze(1))
+                scale = linear.scale.unsqueeze(1)
+                exact = (self.factors.abs() == 1) | (self.factors == 0) | (scale.abs() == 1)
+                if not bool(exact.all()):  # different products may be rounded to the same number
+                    return Parts.new(linear.n_out, fresh, self.names)
+                return Parts(self.names, self.factors * scale)
             case Chain():
                 found = self
                 for part in linear.maps:

@@ -115,7 +115,10 @@ def _of_chain(chain: Chain, rows: Rows, columns: Int[Tensor, " c"]) -> LinearMap
 
 def _distinct(index: Int[Tensor, " n"]) -> Int[Tensor, " c"]:
     """Each number once, in ascending order."""
-    return index.sort().values.unique_consecutive().to(index.dtype)
+    ordered = index.sort().values
+    fresh = torch.ones_like(ordered, dtype=torch.bool)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh]
 
 
 def _position(columns: Int[Tensor, " c"], wanted: Int[Tensor, " w"]) -> Int[Tensor, " w"]:

@@ -31,7 +31,7 @@ from verifier.network.models.onnx import OnnxModel
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense, Diagonal, LinearMap, Select, Sparse, add, compose
 from verifier.operators.base import FLOOR, gamma
-from verifier.property.joint import Joint, LinearSum, NamedNetwork, Product
+from verifier.property.joint import Joint, LinearSum, NamedNetwork, ProductTerm
 
 MATRICES = (Dense, Diagonal, Select, Sparse)
 """Maps that stay what they are if rows and columns of zeros are added; convolutions do not."""
@@ -102,7 +102,9 @@ def _at(term: LinearSum, x: Array, y: Array) -> Array:
     return found
 
 
-def joint_network(parts: Sequence[tuple[str, Network, Array]], n_in: int, products: Sequence[Product] = ()) -> Network:
+def joint_network(
+    parts: Sequence[tuple[str, Network, Array]], n_in: int, products: Sequence[ProductTerm] = ()
+) -> Network:
     """Networks side by side, each on some of `n_in` inputs, and products of linear terms of inputs and outputs."""
     low = Lowering(Reading(torch.float64, torch.float64), dispatch)
     low.node = ("property", "Product")
@@ -174,7 +176,7 @@ def _stacked(values: Sequence[Expression]) -> Expression:
     return replace(found, terms=terms)
 
 
-def _with_products(low: Lowering, x: Expression, y: Expression, products: Sequence[Product]) -> Expression:
+def _with_products(low: Lowering, x: Expression, y: Expression, products: Sequence[ProductTerm]) -> Expression:
     """The outputs y, and after them the products, each a neuron of its own in a new group."""
     known: dict[LinearSum, Expression] = {}
     for product in products:

@@ -28,7 +28,7 @@ class LinearSum:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ProductTerm:
     """Two sums, multiplied; a square if they are the same."""
 
     first: LinearSum
@@ -65,7 +65,7 @@ class Joint:
 
     networks: tuple[NamedNetwork, ...]
     shared: tuple[int, ...]
-    products: tuple[Product, ...] = ()
+    products: tuple[ProductTerm, ...] = ()
 
     @property
     def n_y(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from verifier.network.magnitudes import beyond, radii, spoiled
 from verifier.network.merge import LayerMerge
 from verifier.network.network import Network
 from verifier.operators.base import FLOOR, gamma
-from verifier.property.property import Property, RoundedRows
+from verifier.property.property import Doubles, Property
 from verifier.shapes import Float64, Tensor
 
 
@@ -73,22 +73,28 @@ def canonicalise(network: Network, prop: Property) -> Problem:
     too_large = beyond(network, largest.amax(dim=0)) if len(largest) else None
     radius: dict[int, Float64[Tensor, " n_y"]] = {}
     rows = []
-    for clause in prop.clauses:
-        slack = None
+    for clause, own in zip(prop.clauses, _tensors(prop), strict=True):
         if clause.rows.A_error is not None:
             if clause.box not in radius:
                 radius[clause.box] = radii(network, largest[clause.box])[-1]
-            slack = radius[clause.box]
-        rows.append(_tensors(clause.rows, slack))
+            own = replace(own, c=_raised(own.c, clause.rows.A_error, radius[clause.box]))  # noqa: PLW2901
+        rows.append(own)
     proved = network if too_large is None else spoiled(network)
     return Problem(proved, prop, lower, upper, tuple(rows), tuple(tuple(m) for m in members), too_large)
 
 
-def _tensors(rows: RoundedRows, radius: Float64[Tensor, " n_y"] | None) -> ClauseRows:
-    """RoundedRows as tensors; what A loses by rounding is added to c, given a bound of |y|."""
-    c = torch.from_numpy(rows.c.copy())
-    if rows.A_error is not None and radius is not None:
-        slack = (torch.from_numpy(rows.A_error.copy()) @ radius) * (1.0 + gamma(rows.A_error.shape[1])) + FLOOR
-        c = torch.from_numpy(np.nextafter((c + slack).numpy(), np.inf))
-    B = None if rows.B is None else torch.from_numpy(rows.B.copy())
-    return ClauseRows(torch.from_numpy(rows.A.copy()), B, c)
+def _tensors(prop: Property) -> list[ClauseRows]:
+    """The rows of all clauses as tensors, which are parts of two large ones."""
+    rows = [clause.rows for clause in prop.clauses]
+    if not rows:
+        return []
+    counts = [len(own) for own in rows]
+    A, c = (torch.from_numpy(np.concatenate(part)) for part in ([own.A for own in rows], [own.c for own in rows]))
+    B = [None if own.B is None else torch.from_numpy(own.B.copy()) for own in rows]
+    return [ClauseRows(*own) for own in zip(A.split(counts), B, c.split(counts), strict=True)]
+
+
+def _raised(c: Float64[Tensor, " m"], error: Doubles, radius: Float64[Tensor, " n_y"]) -> Float64[Tensor, " m"]:
+    """With what A loses by rounding, given a bound of |y|."""
+    slack = (torch.from_numpy(error.copy()) @ radius) * (1.0 + gamma(error.shape[1])) + FLOOR
+    return torch.from_numpy(np.nextafter((c + slack).numpy(), np.inf))

@@ -138,6 +138,8 @@ class RoundedRows:
     @staticmethod
     def of(exact: Sequence[ExactRow], n_x: int, n_y: int, box: tuple[Doubles, Doubles]) -> RoundedRows:
         """Float rows of exact ones.  `box`: the outward bounds [n_x] on which inexact entries of B are absorbed."""
+        if all(not row.x and all(a in _UNITS for _, a in row.y) for row in exact):
+            return RoundedRows._of_units(exact, n_y)
         m = len(exact)
         A, error = np.zeros((m, n_y)), np.zeros((m, n_y))
         B = np.zeros((m, n_x)) if any(row.x for row in exact) else None
@@ -159,6 +161,21 @@ class RoundedRows:
                     B[k] = 0.0
         strict = np.array([row.strict for row in exact], dtype=np.bool_)
         return RoundedRows(A, B, c, strict, tuple(exact), error if error.any() else None)
+
+    @staticmethod
+    def _of_units(exact: Sequence[ExactRow], n_y: int) -> RoundedRows:
+        """The same for rows of outputs with coefficients 1 and -1: of these a file may have a hundred thousand."""
+        A = np.zeros((len(exact), n_y))
+        c = np.array([at_least(row.bound) for row in exact], dtype=np.float64)
+        for k, row in enumerate(exact):
+            for j, value in row.y:
+                A[k, j] = value.numerator
+            if c[k] == np.inf:  # no float is as large: the row that always holds takes its place
+                A[k], c[k] = 0.0, 0.0
+        return RoundedRows(A, None, c, np.array([row.strict for row in exact], dtype=np.bool_), tuple(exact))
+
+
+_UNITS = frozenset((Fraction(1), Fraction(-1)))
 
 
 def _scaled(row: ExactRow) -> ExactRow:

@@ -106,7 +106,9 @@ class ProblemSearch:
 
     def by_many_boxes(self, problem: Problem) -> bool:
         """Whether boxes of the input are cut from the first to the last, because there are so many of them."""
-        return len(problem.lower) > MANY_BOXES and self.by_inputs(problem)
+        if len(problem.lower) <= MANY_BOXES or not self.by_inputs(problem):
+            return False
+        return bool((moves(problem.lower, problem.upper).sum(dim=1) <= FEW_INPUTS).all())
 
     def check(self, network: Network) -> None:
         """Raises InputError, in one sentence, if some method that was asked for knows ReLUs only and others exist."""

@@ -279,6 +279,21 @@ def test_deviations_of_products_count_the_errors_of_both_factors(seed: int, dtyp
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_group_that_is_left_out_adds_nothing_to_the_output(dtype: torch.dtype) -> None:
+    """As in a network whose output does not read it; its pre-activations are bounded all the same."""
+    net = networks.mixed(4, kinds=(PRODUCT,)).to(dtype=dtype)
+    last = len(net.groups)
+    box = networks.box(net, 4, 0.3, 3)
+    unread = replace(net, output=replace(net.output, terms=tuple(term for term in net.output.terms if term[0] != last)))
+    found, whole, other = propagate(net, *box, without={last}), propagate(net, *box), propagate(unread, *box)
+    assert all(torch.equal(*pair) for pair in zip(found.l_hat, whole.l_hat, strict=True))
+    assert found.noises[-1].neuron.shape[1] == 0
+    assert len(found.output.spread) < len(whole.output.spread)
+    for mine, theirs in zip(found.output.ends(), other.output.ends(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-5 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_products_with_a_fixed_factor_and_relus_of_zero_get_no_symbols(dtype: torch.dtype) -> None:
     """Their gaps are those of rounding alone; what they enclose stays enclosed."""
     generator = torch.Generator().manual_seed(0)

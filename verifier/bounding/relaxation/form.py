@@ -54,6 +54,12 @@ class AffineForm:
         reach = (self.radius + self.error) * (1 + 8 * u) + 4 * u * self.centre.abs()
         return self.centre - reach, self.centre + reach
 
+    def of_boxes(self, boxes: Int[Tensor, " P"]) -> AffineForm:
+        """The form in some of the boxes, in float64; here the axis of the boxes comes before that of the symbols."""
+        spread = self.spread.transpose(0, 1)[boxes].to(torch.float64)
+        centre, radius, error = (x[boxes].to(torch.float64) for x in (self.centre, self.radius, self.error))
+        return AffineForm(centre, spread, radius, error)
+
     def select(self, rows: Int[Tensor, " d"]) -> AffineForm:
         """Some of the boxes."""
         return AffineForm(self.centre[rows], self.spread[:, rows], self.radius[rows], self.error[rows])

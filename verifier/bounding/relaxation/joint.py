@@ -57,17 +57,10 @@ class Factors(State):
     @classmethod
     def of(cls, form: AffineForm, boxes: Int[Tensor, " D"]) -> Factors:
         """Those of a group's pre-activations, in some of the boxes."""
-        p, q = (_taken(part, boxes) for part in form.parts(2))
+        p, q = form.of_boxes(boxes).parts(2)
         rest = p.error * (q.radius + q.error) + q.error * p.radius
         size = p.radius * q.radius
         return cls(p.centre, q.centre, p.spread, q.spread, size, rest * (1 + gamma(MARGIN)))
-
-
-def _taken(form: AffineForm, boxes: Int[Tensor, " D"]) -> AffineForm:
-    """The form in some of the boxes, in float64; the axis of the boxes comes first."""
-    spread = form.spread.transpose(0, 1)[boxes].to(torch.float64)
-    centre, radius, error = (x[boxes].to(torch.float64) for x in (form.centre, form.radius, form.error))
-    return AffineForm(centre, spread, radius, error)
 
 
 @dataclass(frozen=True, eq=False)

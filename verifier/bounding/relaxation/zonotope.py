@@ -16,7 +16,7 @@ source:     zonotopes with one error term per neuron (Singh et al. 2018, "Fast a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -109,11 +109,13 @@ def propagate(
     upper: Float[Tensor, "D n0"],
     most: int = MOST_SYMBOLS,
     moving: Int[Tensor, " m"] | None = None,
+    without: Collection[int] = (),
 ) -> Zonotopes:
     """Bounds of all groups over boxes given in float64; the precision of `net` is that of the work.
 
-    `moving` names the inputs that get symbols, if the others are constant up to rounding.  Where a function may not be
-    defined on all of a box, nothing is known of the output.
+    `moving` names the inputs that get symbols, if the others are constant up to rounding.  Groups in `without` count as
+    zero after their pre-activations, and get no symbols: whoever names them adds what they are.  Where a function may
+    not be defined on all of a box, nothing is known of the output.
     """
     walk = Forms(lower, upper, net.output.bias.dtype, moving)
     l_hat, u_hat, noises, factors = [], [], [], list[AffineForm | None]()
@@ -122,7 +124,10 @@ def propagate(
         form, (low, high) = walk.image(group)
         if group.function.partial:
             doubt = doubt + torch.where(group.function.defined(low, high).all(dim=1, keepdim=True), 0.0, torch.inf)
-        noises.append(walk.enter(group.function, form, (low, high), most))
+        left_out = len(walk.values) in without
+        noises.append(
+            walk.skip(form, group.neurons) if left_out else walk.enter(group.function, form, (low, high), most)
+        )
         l_hat.append(low)
         u_hat.append(high)
         factors.append(form if group.function.arity > 1 else None)
@@ -167,6 +172,15 @@ class Forms:
         self.values.append(activated)
         self._boxes.append(AffineForm.of_interval(*_activation(function, *ends), dtype))
         return noise
+
+    def skip(self, form: AffineForm, neurons: int) -> Noise:
+        """The next group, as zeros: it has no symbol and no bent neuron."""
+        zero, empty = (form.centre.new_zeros(len(form.centre), size) for size in (neurons, 0))
+        zeros = AffineForm(zero, form.spread.new_zeros(0, *zero.shape), zero, zero)
+        self.values.append(zeros)
+        self._boxes.append(zeros)
+        none = empty.to(torch.long)
+        return Noise(self.symbols, none, none > 0, form.spread[..., :0], empty, empty, empty, none.sum(dim=1))
 
     def drop(self, source: int) -> None:
         """Nobody reads that source any more."""

@@ -62,6 +62,11 @@ class OnnxModel(SourceModel):
         self._session: ort.InferenceSession | None = None
         self._takes_batches: bool | None = None if found.batches else False
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers its constants hold, zeros included."""
+        return sum(math.prod(tensor.dims) for tensor in self.proto.graph.initializer)
+
     def __repr__(self) -> str:
         return f"OnnxModel({str(self.path)!r}, input_shape={self.input_shape})"
 

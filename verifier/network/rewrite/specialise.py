@@ -34,7 +34,7 @@ ARITHMETIC = frozenset("Add Sub Mul Neg Abs Min Max".split())
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ArgMaxNode:
     """An ArgMax: the value that it chooses from, its shape, the axis, and the shape of the answer."""
 
     output: str
@@ -42,14 +42,13 @@ class Choice:
     shape: tuple[int, ...]
     axis: int
     answer: tuple[int, ...]
-    last: bool
 
     def certain(self, low: Array, high: Array) -> Array | None:
         """What is chosen for all values between two flat vectors; None if that is not always the same."""
-        low, high = (np.moveaxis(ends.reshape(self.shape), self.axis, -1) for ends in (low, high))
-        best = low.argmax(axis=-1)
-        others = np.where(np.arange(low.shape[-1]) == best[..., None], -np.inf, high).max(axis=-1)
-        if not (low.max(axis=-1) > others).all():
+        below, above = (np.moveaxis(ends.reshape(self.shape), self.axis, -1) for ends in (low, high))
+        best: Array = below.argmax(axis=-1)
+        others = np.where(np.arange(self.shape[self.axis]) == np.expand_dims(best, -1), -np.inf, above).max(axis=-1)
+        if not (below.max(axis=-1) > others).all():
             return None
         return np.asarray(best.reshape(self.answer), dtype=np.int64)
 
@@ -63,7 +62,7 @@ class Specialised:
     made: frozenset[str]  # what it makes of integers
     masks: tuple[str, ...]
     mask_shapes: tuple[tuple[int, ...], ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[ArgMaxNode, ...]
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -139,7 +138,7 @@ def specialise(
 ) -> Specialised | None:
     """The family of a network; None if no input is an integer.  `fixed` are inputs that have one value only.
 
-    Raises UnsupportedOperator if a mask is not made of exact numbers.
+    Raises UnsupportedOperator if integers themselves are read by what may round them.
     """
     graph = folded(model, input_shapes)
     whole, moved, moves = integer_entries(graph)
@@ -157,9 +156,7 @@ def specialise(
     for node in graph.nodes:
         start = node.op_type == "Cast" and set(moved.get(node.input[0], np.array([-1])).reshape(-1).tolist()) <= numbers
         depends = [name for name in node.input if name and name not in graph.constants]
-        if start or (depends and integers.issuperset(depends)):
-            if not start:
-                _require_exact(graph, node)
+        if start or (depends and integers.issuperset(depends) and _is_exact(graph, node)):
             part.append(node)
             integers.update(node.output)
     rest = [node for node in graph.nodes if not integers.intersection(node.output)]
@@ -177,16 +174,16 @@ def specialise(
     return Specialised(graph, tuple(needed), frozenset(integers), masks, shapes, choices)
 
 
-def _require_exact(graph: Graph, node: onnx.NodeProto) -> None:
+def _is_exact(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Whether what a node makes of integers and constants cannot be rounded."""
     kind = graph.types.get(node.output[0])
-    if node.op_type == "Cast" and kind in INTEGERS | {TensorProto.BOOL}:
-        return
-    if node.op_type not in EXACT and not (node.op_type in ARITHMETIC and kind in INTEGERS):
-        refuse(node, "what it makes of integers may be rounded")
+    if node.op_type == "Cast":
+        return kind in INTEGERS | {TensorProto.BOOL}
+    return node.op_type in EXACT or (node.op_type in ARITHMETIC and kind in INTEGERS)
 
 
-def _choice(graph: Graph, node: onnx.NodeProto) -> Choice:
+def _choice(graph: Graph, node: onnx.NodeProto) -> ArgMaxNode:
     given, shape = attributes(node), graph.shape(node.input[0], node)
     axis = given.get("axis", 0) % len(shape)
     answer = tuple(1 if i == axis else n for i, n in enumerate(shape) if i != axis or given.get("keepdims", 1))
-    return Choice(node.output[0], node.input[0], shape, axis, answer, bool(given.get("select_last_index", 0)))
+    return ArgMaxNode(node.output[0], node.input[0], shape, axis, answer)

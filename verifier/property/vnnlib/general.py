@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from verifier.errors import InputError
-from verifier.property.joint import Joint, Product
+from verifier.property.joint import Joint, ProductTerm
 from verifier.property.numbers import decimal, rational, shorten
 from verifier.property.property import Property, Variable
 from verifier.property.vnnlib.clauses import (
@@ -107,7 +107,8 @@ class _Reader:
             return assemble(self.facts, self.alternatives, context)
         sharing = Sharing.of(self.facts, n_x)
         products = tuple(
-            Product(sharing.linear_sum(first), sharing.linear_sum(second)) for first, second in self.products.values()
+            ProductTerm(sharing.linear_sum(first), sharing.linear_sum(second))
+            for first, second in self.products.values()
         )
         joint = Joint(tuple(declarations.networks.values()), sharing.shared, products)
         context = Context(

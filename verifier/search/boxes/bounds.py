@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 
@@ -25,6 +27,7 @@ from verifier.search.boxes.boxes import BoxDomains, Table
 from verifier.search.boxes.climb import best_weights, climb
 from verifier.search.boxes.clip import Clipping, Parents, clipped, clipped_in_steps, hull
 from verifier.search.boxes.contract import Contracted, Contraction
+from verifier.search.boxes.curved import CurvedRows, last_products
 from verifier.shapes import Bool, Float, Int, Tensor
 
 SINGLE, DOUBLE = 0, 1
@@ -166,6 +169,17 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
+class Below:
+    """Planes below the best combination of each pair's rows and, if there are several rows, below each of them."""
+
+    planes: Plane
+    coefficients: Sequence[Float[Tensor, "P S _"] | None]  # of x[k] in a sweep
+    variables: Float[Tensor, "P 1 V"]
+    doubt: Float[Tensor, " P"]  # what rounding in the zonotope may have cost
+    owed: Float[Tensor, "P g"] | None = None  # what symbols cost the first plane
+
+
+@dataclass(frozen=True, eq=False)
 class BoxBounder:
     """Bounds every pending clause of a batch of boxes.
 
@@ -181,6 +195,11 @@ class BoxBounder:
     contraction: Contraction | None = None
     symbols: int = NEW_SYMBOLS  # of neurons, for each group
 
+    @cached_property
+    def last(self) -> frozenset[int]:
+        """The groups of products that are bounded together with the rows."""
+        return last_products(self.net) if self.care.joint else frozenset()
+
     def bound(self, boxes: BoxDomains) -> BoxBounds:
         """Require: all boxes have the same tier and something pending.
 
@@ -189,6 +208,9 @@ class BoxBounder:
         anything.
         """
         net = self.net if int(boxes.tier[0]) == DOUBLE else self.single
+        curved = self._curved(net, boxes) if self.last else None
+        if curved is not None:
+            return curved
         found = propagate(net, boxes.low, boxes.high, most=self.symbols, moving=self.table.moving)
         if not self.care.forms:
             return self._swept(net, boxes, self.care.known(self.net, boxes, found))
@@ -210,13 +232,32 @@ class BoxBounder:
         lower[box, clause] = least_rows(rows, (inputs, found.output), box).amax(dim=1)
         return lower
 
+    def _curved(self, net: Network, boxes: BoxDomains) -> BoxBounds | None:
+        """By the quadratic functions that the rows are; None if there are too many symbols."""
+        ends = boxes.low, boxes.high
+        found = propagate(net, *ends, most=self.symbols, moving=self.table.moving, without=self.last)
+        pairs, clause = self._pairs(net, boxes, found)
+        curved = CurvedRows(self.net, self.last, found, ends, pairs.rows, pairs.box)
+        if curved.symbols > MOST_SYMBOLS:
+            return None
+        planes = curved.planes()
+        best = pairs.each(planes.plane.lower).argmax(dim=1, keepdim=True)
+        variables = torch.cat([planes.weights.new_zeros(len(best), self.net.neurons), planes.weights], dim=1)
+        doubt = planes.doubt.gather(1, best).squeeze(1)
+        return self._summed_up(pairs, clause, Below(planes.plane, [], variables.unsqueeze(1), doubt, planes.owed))
+
     def _swept(self, net: Network, boxes: BoxDomains, found: Zonotopes) -> BoxBounds:
         """By ascents and sweeps, given the zonotope in the precision of `net`."""
         pairs, clause = self._pairs(net, boxes, found)
-        box = pairs.box
         variables = self.care.rounded(pairs.variables(self.effort), self.net.neurons)
         trace = self._traced(pairs, variables)
-        planes = trace.plane
+        error = found.output.error[pairs.box].to(torch.float64).unsqueeze(-1)
+        doubt = (pairs.rows.A.abs() @ error).squeeze(-1).amax(dim=-1)
+        return self._summed_up(pairs, clause, Below(trace.plane, trace.coefficients, variables, doubt))
+
+    def _summed_up(self, pairs: Pairs, clause: Int[Tensor, " P"], below: Below) -> BoxBounds:
+        """What planes below the rows of all pairs say of the boxes."""
+        boxes, found, box, planes = pairs.boxes, pairs.found, pairs.box, below.planes
         assert planes.error is not None
         each = pairs.each(planes.lower - self.care.errors * planes.error if self.care.errors else planes.lower)
         best = torch.where(pairs.known.empty, NOTHING_LEFT, each.amax(dim=1))
@@ -228,7 +269,8 @@ class BoxBounder:
         worst = place.gather(1, least).squeeze(1)
         (low, high), some, steps = _clipped(pairs, planes, ~closes(best), self.care)
         slope = planes.slope[worst, 0]
-        lam = [None if c is None else c[worst, 0] for c in trace.coefficients]
+        lam = [None if c is None else c[worst, 0] for c in below.coefficients]
+        owed = None if below.owed is None else below.owed[worst].T
         return BoxBounds(
             lower,
             closes(lower),
@@ -236,12 +278,18 @@ class BoxBounder:
             low,
             high,
             torch.where(slope >= 0, boxes.low, boxes.high),
-            InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low)))
+            InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low), owed))
             * (1.0 + pairs.known.press[worst]),
             found.ambiguous,
-            (pairs.rows.A[worst].abs() @ found.output.error.to(best.dtype).unsqueeze(-1)).squeeze(-1).amax(dim=-1),
+            below.doubt[worst],
             BoxEvidence(
-                box, self.table.number[boxes.root[box], clause], found.l_hat, found.u_hat, variables, each, steps
+                box,
+                self.table.number[boxes.root[box], clause],
+                found.l_hat,
+                found.u_hat,
+                below.variables,
+                each,
+                steps,
             ),
         )
 

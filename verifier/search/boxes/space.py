@@ -312,7 +312,7 @@ def _gains(
     relation to that of the root.
     """
     (low, high), width = left, before.high - before.low
-    gains = gains * torch.where(width > 0, (high - low) / width, 0.0)
+    gains = (gains * torch.where(width > 0, (high - low) / width, 0.0)).to(torch.float32)
     known = torch.isfinite(gains).all(dim=1, keepdim=True)
     gains = torch.where(known, gains, torch.where(whole > 0, (high - low) / whole, 0.0))
     least = torch.finfo(torch.float32).tiny
