@@ -191,10 +191,18 @@ def test_lists_of_networks(competition: Competition) -> None:
     assert (found.code, found.result) == (0, "error\n")
 
 
-def test_several_networks_are_refused_with_a_result(competition: Competition) -> None:
+def test_several_networks(competition: Competition) -> None:
+    """Two copies on the same inputs: their outputs cannot differ by a hundredth."""
+    tensors = "(declare-input X_{0} real [4]) (declare-output Y_{0} real [1])"
+    lines = ["(vnnlib-version <2.0>)", f"(declare-network f {tensors.format('f')})"]
+    lines.append(f"(declare-network g (equal-to f) {tensors.format('g')})")
+    lines += [f"(assert (and (<= -1 X_f[{i}] 1) (== X_f[{i}] X_g[{i}])))" for i in range(4)]
+    (competition.folder / "q.vnnlib").write_text("\n".join([*lines, "(assert (>= Y_f[0] (+ Y_g[0] 0.01)))"]))
     found = competition.run("[('f', 'cart_controller.onnx'), ('g', 'cart_controller.onnx')]", "q.vnnlib")
+    assert (found.code, found.result) == (0, "unsat\n")
+    found = competition.run("[('f', 'cart_controller.onnx'), ('h', 'cart_controller.onnx')]", "q.vnnlib")
     assert (found.code, found.result) == (0, "error\n")
-    assert "several networks" in found.err
+    assert "a network 'h' is given" in found.err
 
 
 @pytest.mark.parametrize(
