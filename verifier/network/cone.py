@@ -5,7 +5,8 @@ path of nonzero weights leads from it.  What is left are the same numbers in sma
 rectangle that is needed, the others to their rows and columns.
 
 requires:   any network
-guarantees: the same function in real arithmetic, of the outputs that are asked for; numbers are left out, none is made
+guarantees: the same function in real arithmetic, of the outputs that are asked for; numbers are left out, none is made;
+            functions that may have no value stay, whoever reads them
 """
 
 from __future__ import annotations
@@ -42,9 +43,8 @@ def _alive(net: Network, outputs: Int[Tensor, " a"]) -> list[Mask]:
     alive = [torch.zeros(size, dtype=torch.bool) for size in sizes]
     alive[0][:] = True
     alive[-1][outputs] = True
-    read = {source for layer in net.layers for source, _ in layer.terms}
     for k, group in enumerate(net.groups, start=1):
-        alive[k][:] = group.function.partial and k not in read  # it is there to be seen to have a value
+        alive[k][:] = group.function.partial  # zero times what has no value has none
     for k in range(len(net.layers), 0, -1):
         rows = _entries(net.layers[k - 1], alive[k], k <= len(net.groups))
         if bool(rows.any()):
