@@ -194,14 +194,14 @@ def test_an_attack_returns_what_the_run_says_and_prefers_what_is_sharp(tmp_path:
     for threshold, expected in ((DOUBTFUL[1], "run"), (Fraction("-0.09"), "real")):
         files = DOUBTFUL[0].write(tmp_path, threshold)
         status = Status(Setting(), Clock.begin(60))
-        result = pipeline.attack(pipeline.Request(GivenFiles(*files), load_config("auto")), status)
+        result = pipeline.attack(pipeline.Request(GivenFiles(*map(str, files)), load_config("auto")), status)
         assert (result.verdict, result.arithmetic) == (Verdict.SAT, expected)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.TIMEOUT])
 def test_whoever_answers_early_knows_it(verdict: Verdict, tmp_path: Path) -> None:
     files, status = DOUBTFUL[0].write(tmp_path, DOUBTFUL[1]), Status(Setting(), Clock.begin(60))
-    pipeline.attack(pipeline.Request(GivenFiles(*files), load_config("auto")), status)
+    pipeline.attack(pipeline.Request(GivenFiles(*map(str, files)), load_config("auto")), status)
     early = status.conclude(verdict, Reason.INTERRUPTED, "the run was interrupted")
     assert (early.verdict, early.reason, early.message, early.arithmetic) == (Verdict.SAT, None, None, "run")
     proved = status.conclude(Verdict.UNSAT)

@@ -17,7 +17,7 @@ from verifier.bounding.hidden import Known, RootBounds
 from verifier.checker.check import check
 from verifier.config import load_config
 from verifier.errors import InputError
-from verifier.functions.exponential import Softplus
+from verifier.functions.gaussian import Erf
 from verifier.loading import GivenFiles
 from verifier.machine import Machine
 from verifier.network.network import Network
@@ -96,11 +96,11 @@ def test_what_cannot_be_written_is_said_before_the_search(root: Path, tmp_path: 
     known = Known(Region(torch.zeros(1, 2), torch.ones(1, 2)))
     with pytest.raises(InputError, match=r"bounding\.intermediate"):
         Recording(str(tmp_path / "proof"), known, Policy())
-    first = replace(instances.layer("first", 0, [[1.0]], [0.0]), function=Softplus())
+    first = replace(instances.layer("first", 0, [[1.0]], [0.0]), function=Erf())
     smooth = Network((1,), (first,), instances.layer("out", 1, [[1.0]], [0.0]))
     recording = Recording(str(tmp_path / "proof"), RootBounds(), Policy())
     problem = instances.problem(smooth, instances.boxes([[-1]], [[1]]), [(0, [instances.row({0: 1}, -1)])])
-    with pytest.raises(InputError, match="the function Softplus"):
+    with pytest.raises(InputError, match="the function Erf"):
         recording.begin(problem)
 
 
