@@ -23,7 +23,7 @@ from verifier.operators.base import flat_size
 from verifier.operators.matrix import stored
 from verifier.shapes import Bool, Int, Tensor
 
-Mask = Bool[Tensor, " n"]
+Mask = Bool[Tensor, " _"]
 
 
 def cone(net: Network, outputs: Sequence[int]) -> Network:

@@ -54,11 +54,11 @@ class AffineForm:
         reach = (self.radius + self.error) * (1 + 8 * u) + 4 * u * self.centre.abs()
         return self.centre - reach, self.centre + reach
 
-    def of_boxes(self, boxes: Int[Tensor, " P"]) -> AffineForm:
-        """The form in some of the boxes, in float64; here the axis of the boxes comes before that of the symbols."""
+    def of_boxes(self, boxes: Int[Tensor, " P"]) -> BoxForm:
+        """The form in some of the boxes, in float64."""
         spread = self.spread.transpose(0, 1)[boxes].to(torch.float64)
         centre, radius, error = (x[boxes].to(torch.float64) for x in (self.centre, self.radius, self.error))
-        return AffineForm(centre, spread, radius, error)
+        return BoxForm(centre, spread, radius, error)
 
     def select(self, rows: Int[Tensor, " d"]) -> AffineForm:
         """Some of the boxes."""
@@ -70,6 +70,21 @@ class AffineForm:
             return (self,)
         chunks = (x.chunk(count, dim=-1) for x in (self.centre, self.spread, self.radius, self.error))
         return tuple(AffineForm(*part) for part in zip(*chunks, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class BoxForm:
+    """The same of single boxes: their axis comes before that of the symbols."""
+
+    centre: Float[Tensor, "P n"]
+    spread: Float[Tensor, "P g n"]
+    radius: Float[Tensor, "P n"]
+    error: Float[Tensor, "P n"]
+
+    def halves(self) -> tuple[BoxForm, BoxForm]:
+        """The first half of the entries, and the second one."""
+        chunks = [x.chunk(2, dim=-1) for x in (self.centre, self.spread, self.radius, self.error)]
+        return BoxForm(*(chunk[0] for chunk in chunks)), BoxForm(*(chunk[1] for chunk in chunks))
 
 
 def growth(depth: int, dtype: torch.dtype) -> float:

@@ -57,7 +57,7 @@ class Factors(State):
     @classmethod
     def of(cls, form: AffineForm, boxes: Int[Tensor, " D"]) -> Factors:
         """Those of a group's pre-activations, in some of the boxes."""
-        p, q = form.of_boxes(boxes).parts(2)
+        p, q = form.of_boxes(boxes).halves()
         rest = p.error * (q.radius + q.error) + q.error * p.radius
         size = p.radius * q.radius
         return cls(p.centre, q.centre, p.spread, q.spread, size, rest * (1 + gamma(MARGIN)))

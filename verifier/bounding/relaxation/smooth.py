@@ -114,7 +114,7 @@ class Smooth(State):
     def gather(self, vector: Float[Tensor, "*axes n"]) -> Float[Tensor, "*axes n"]:
         return vector
 
-    def scatter(self, vector: Float[Tensor, "*axes n"], at_kinks: Float[Tensor, "D S n"]) -> Float[Tensor, "D S n"]:
+    def scatter(self, vector: Float[Tensor, "*axes n"], at_kinks: Float[Tensor, "D S a"]) -> Float[Tensor, "D S a"]:
         return at_kinks
 
     def faces(self, variable: Float[Tensor, "#D #S n"]) -> Float[Tensor, "#D #S n"]:

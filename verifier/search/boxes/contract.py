@@ -41,7 +41,7 @@ FAR = 1e-3
 CHUNK = 2**21
 """Numbers that a step over the entries of a matrix makes at a time."""
 
-Sides = tuple[Float[Tensor, "P n"], Float[Tensor, "P n"]]
+Sides = tuple[Float[Tensor, "P _"], Float[Tensor, "P _"]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ source:     multipliers on output constraints as in INVPROP
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,7 +19,7 @@ import torch
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.state import State, cat
 from verifier.bounding.core.sweep import Plane
-from verifier.bounding.relaxation.form import AffineForm
+from verifier.bounding.relaxation.form import AffineForm, BoxForm
 from verifier.bounding.relaxation.quadratic import MARGIN, Convexity, Quadratics, Tangents, tangents
 from verifier.bounding.relaxation.zonotope import Zonotopes
 from verifier.bounding.rows import Conjunction, onto_simplex
@@ -65,7 +64,7 @@ class _Sum:
         new, shape = rows.c.new_zeros, rows.c.shape
         return cls(-rows.c, new(*shape, symbols), new(*shape, symbols, symbols), new(shape), rows.c.abs())
 
-    def affine(self, rows: Float[Tensor, "p m n"], x: AffineForm) -> None:
+    def affine(self, rows: Float[Tensor, "p m n"], x: BoxForm) -> None:
         """Add rows . x."""
         size = rows.abs()
         self.constant = self.constant + _along(rows, x.centre)
@@ -74,7 +73,7 @@ class _Sum:
         self.error = self.error + _along(size, x.error)
         self.terms += rows.shape[-1]
 
-    def products(self, rows: Float[Tensor, "p m n"], term: LinearMap, factors: Sequence[AffineForm]) -> None:
+    def products(self, rows: Float[Tensor, "p m n"], term: LinearMap, factors: tuple[BoxForm, BoxForm]) -> None:
         """Add rows . term(p q), with the factors p and q."""
         p, q = factors
         lam, count = term.transpose(rows), p.spread.shape[1]
@@ -167,10 +166,10 @@ class CurvedRows:
             if source in self.last:
                 form = self.found.factors[source - 1]
                 assert form is not None
-                total.products(rows.A, term, form.of_boxes(box).parts(2))
+                total.products(rows.A, term, form.of_boxes(box).halves())
         return total.quadratics()
 
-    def _plane(self, found: Tangents, inputs: AffineForm, box: Int[Tensor, " p"]) -> Plane:
+    def _plane(self, found: Tangents, inputs: BoxForm, box: Int[Tensor, " p"]) -> Plane:
         """As functions of the input, whose symbols come first; all others take what they can."""
         moving = self.found.moving
         axes = torch.arange(inputs.centre.shape[1], device=box.device) if moving is None else moving
