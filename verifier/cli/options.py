@@ -54,7 +54,13 @@ def common(command: F) -> F:
 
 def instance(command: F) -> F:
     """Adds the arguments NET PROP, and the form `Q.vnnlib --network f=NET` of the VNN-LIB 2.0 standard."""
-    network = click.option("--network", "networks", multiple=True, metavar="NAME=NET", help="With a sole Q.vnnlib.")
+    network = click.option(
+        "--network",
+        "networks",
+        multiple=True,
+        metavar="NAME=NET",
+        help="A network by its name, instead of NET; repeatable.",
+    )
     return click.argument("files", nargs=-1, metavar="NET PROP")(network(command))
 
 
