@@ -8,6 +8,7 @@ out.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -20,6 +21,12 @@ from verifier.shapes import Float, Tensor
 
 MATERIALISE_ENTRIES = 8_000_000
 """Composed maps with at most this many entries are written out as one matrix."""
+
+ROWS = 256
+"""Of such a matrix, made at a time."""
+
+_WRITTEN: WeakKeyDictionary[LinearMap, LinearMap] = WeakKeyDictionary()
+"""Matrices of composed maps, while anybody holds these: a search asks for them again and again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +145,21 @@ def _replaced(chain: Chain, place: int, factor: LinearMap) -> Chain:
 
 
 def _written_out(linear: LinearMap) -> LinearMap:
-    """The product matrix; its entries carry rounding errors within gamma(depth) * magnitude."""
-    like = _any_tensor(linear)
-    dtype, device = (torch.float64, None) if like is None else (like.dtype, like.device)
-    units = torch.eye(linear.n_out, dtype=dtype, device=device)
-    return stored(linear.transpose(units), roundings=linear.depth)
+    """The product matrix; its entries carry rounding errors within gamma(depth) * magnitude.
+
+    Some rows at a time: between its factors a product may be much wider than at its ends.
+    """
+    found = _WRITTEN.get(linear)
+    if found is None:
+        like = _any_tensor(linear)
+        dtype, device = (torch.float64, None) if like is None else (like.dtype, like.device)
+        rows = []
+        for start in range(0, linear.n_out, ROWS):
+            units = torch.zeros(min(ROWS, linear.n_out - start), linear.n_out, dtype=dtype, device=device)
+            units.diagonal(start).fill_(1.0)
+            rows.append(linear.transpose(units))
+        found = _WRITTEN[linear] = stored(torch.cat(rows), roundings=linear.depth)
+    return found
 
 
 def _any_tensor(linear: LinearMap) -> Tensor | None:
