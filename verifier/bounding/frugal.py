@@ -25,9 +25,8 @@ from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.relaxation.interval import interval_image
 from verifier.bounding.relaxation.zonotope import Forms, fits_single, symbols_of, symbols_within
 from verifier.bounding.solvers.crown import Linear, Slope
-from verifier.network.network import Affine, Network
+from verifier.network.network import Network
 from verifier.network.tiles import Tile, located, tiled
-from verifier.operators import Diagonal, LinearMap, Select
 from verifier.shapes import Float, Int, Tensor
 
 LARGE = 2e10
@@ -119,7 +118,7 @@ class Frugal(GroupBounds):
             ends = interval_image(group, region)
             if forward is not None:
                 ends = forward.narrowed(k, ends)
-            if self.base.slope is not None and not _exact(group):
+            if self.base.slope is not None and not group.exact:
                 for _ in self._swept(net, region, k, (ends, until, workers)):
                     yield region
             region = region.extended(group, *ends)
@@ -275,18 +274,6 @@ def _outward(ends: Ends, dtype: torch.dtype) -> Ends:
 def _work(net: Network) -> float:
     """Multiplications of a sweep over a network, and what is done at its neurons."""
     return net.work + 8.0 * net.neurons
-
-
-def _exact(group: Affine) -> bool:
-    """Whether intervals of the input give the range of every neuron: one matrix, and entries that move or scale."""
-    return len(group.terms) == 1 and group.terms[0][0] == 0 and _matrices(group.terms[0][1]) <= 1
-
-
-def _matrices(linear: LinearMap) -> int:
-    parts = getattr(linear, "maps", None)
-    if parts is None:
-        return 0 if isinstance(linear, Select | Diagonal) else 1
-    return sum(_matrices(one) for one in parts) if type(linear).__name__ == "Chain" else 2
 
 
 @HIDDEN.register("best")
