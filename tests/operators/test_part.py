@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from operators.test_operators import CASES, build
 
 from verifier.operators import Chain, Conv, Diagonal, LinearMap, Select, Sum, Transposed, compose
+from verifier.operators.base import places_of
 from verifier.operators.part import part, places, reads
 
 
@@ -103,3 +104,10 @@ def test_rows_have_places_where_a_convolution_makes_them() -> None:
     nowhere = places(Chain((plain, Select(torch.tensor([-1, 4]), plain.n_out))))
     assert nowhere is not None
     assert nowhere.tolist() == [[-1, 0], [-1, 4]]
+
+
+def test_places_are_those_of_a_tensor_of_that_shape() -> None:
+    shape = (3, 4, 5)
+    whole = torch.arange(60)
+    for along, known in zip(places_of(whole, shape), torch.unravel_index(whole, shape), strict=True):
+        assert torch.equal(along, known)

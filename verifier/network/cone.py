@@ -19,7 +19,7 @@ import torch
 
 from verifier.network.network import Affine, Network
 from verifier.operators import Chain, Conv, Dense, Diagonal, LinearMap, Select, Sparse, Sum, add, compose
-from verifier.operators.base import flat_size
+from verifier.operators.base import flat_size, places_of
 from verifier.operators.matrix import stored
 from verifier.shapes import Bool, Int, Tensor
 
@@ -152,7 +152,7 @@ def _cut_chain(chain: Chain, rows: Mask, columns: Mask) -> LinearMap:
 
 def _cut_convolution(conv: Conv, index: Int[Tensor, " r"], columns: Mask) -> LinearMap:
     """The convolution of the smallest rectangle that holds what is left, between two selections."""
-    channel, *places = torch.unravel_index(index, conv.out_shape)
+    channel, *places = places_of(index, conv.out_shape)
     channels, own = channel.unique(return_inverse=True)
     inner = columns.reshape(conv.in_shape)
     read = torch.nonzero(inner.flatten(1).any(dim=1)).flatten()

@@ -15,7 +15,7 @@ from functools import reduce
 
 import torch
 
-from verifier.operators.base import LinearMap, flat_size
+from verifier.operators.base import LinearMap, flat_size, places_of
 from verifier.operators.compose import Chain, Sum, add, compose
 from verifier.operators.conv import Conv, Transposed
 from verifier.operators.matrix import Dense, Sparse
@@ -81,7 +81,7 @@ def places(linear: LinearMap) -> Int[Tensor, "a n_out"] | None:
     """Where each row lies in space, axis by axis, if the last matrix of the map is a convolution; -1 where nowhere."""
     if isinstance(linear, Conv | Transposed):
         rows = torch.arange(linear.n_out, device=linear.weights.device)
-        return torch.stack(torch.unravel_index(rows, _out_shape(linear))[1:])
+        return torch.stack(places_of(rows, _out_shape(linear))[1:])
     if isinstance(linear, Sum):
         return next((found for one in linear.maps if (found := places(one)) is not None), None)
     if not isinstance(linear, Chain):
@@ -136,7 +136,7 @@ def _of_windows(linear: Conv | Transposed, rows: Rows, columns: Int[Tensor, " c"
     if spans is None:
         return Select.nothing(len(rows), len(columns), rows.device)
     small = _small(linear, box, spans)
-    channel, *places = torch.unravel_index(rows, _out_shape(linear))
+    channel, *places = places_of(rows, _out_shape(linear))
     spot = channel
     for place, (first, after) in zip(places, box, strict=True):
         spot = spot * (after - first) + (place - first)
@@ -198,7 +198,7 @@ def _in_shape(linear: Conv | Transposed) -> tuple[int, ...]:
 
 def _box(rows: Rows, shape: tuple[int, ...]) -> list[Span]:
     """The smallest box of places around some entries of channels of that shape."""
-    _, *places = torch.unravel_index(rows, shape)
+    _, *places = places_of(rows, shape)
     return [(int(place.min()), int(place.max()) + 1) for place in places]
 
 
