@@ -64,6 +64,8 @@ class HiddenTrees(GroupBounds):
         if net.groups[k - 1].exact or not len(some) or not all(function.is_relu for function in before):
             return ends
         ground = Ground.of(net, region, k)
+        if not ground.kinks:
+            return ends
         bytes_each, width = self._bytes_each(ground), (ends[1] - ends[0])[0]
         parts = math.ceil(len(some) / (workers.count * together(bytes_each, self.memory_bytes)))
         turns = Turns(until.clock.remaining() / (1 + len(net.groups) - k), parts)
