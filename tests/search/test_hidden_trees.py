@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import networks
 import numpy as np
@@ -104,6 +105,11 @@ def test_more_leaves_prove_more(family: str, seed: int) -> None:
     few, many = (ends(sharp(net, known, leaves, LONG), 2) for leaves in (2, 12))
     bent = ((many.view(2, -1) < 0).all(dim=0)).repeat(2)
     assert bool((many >= few - 1e-2)[bent].all())
+
+
+def first_groups(region: Region, count: int) -> dict[str, Any]:
+    """What a region knows of its first groups."""
+    return {name: getattr(region, name)[:count] for name in ("l_hat", "u_hat", "functions")}
 
 
 def grove(net: Network, region: Region, k: int, leaves: int, until: Until | None = None) -> Grove:
@@ -219,7 +225,28 @@ def test_the_worst_leaf_of_each_tree() -> None:
 
 
 def test_turns_share_what_is_left() -> None:
-    turns, until = Turns(100.0, 4), Until(Clock.begin(1000.0))
+    turns, until = Turns(100.0), Until(Clock.begin(1000.0))
+    turns.parts(4)
     assert turns.next(until).clock.remaining() == pytest.approx(25, abs=0.5)
     assert turns.next(until).clock.remaining() == pytest.approx(100 / 3, abs=0.5)  # the first took no time
-    assert Turns(100.0, 1).next(Until(Clock.begin(10.0))).clock.remaining() <= 10
+    assert Turns(100.0).next(Until(Clock.begin(10.0))).clock.remaining() <= 10
+
+
+@pytest.mark.parametrize("enough", [0.0, 2.0])
+def test_a_sample_decides_whether_the_others_get_trees(enough: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = deep(0)
+    known = region_of(net, 0)
+    neurons: list[int] = []
+    usual = Grove.lower
+
+    def counting(self: Grove) -> torch.Tensor:
+        neurons.append(self.rows.count // 2)
+        return usual(self)
+
+    monkeypatch.setattr(Grove, "lower", counting)
+    monkeypatch.setattr(hidden_trees, "SAMPLE", 2)
+    monkeypatch.setattr(hidden_trees, "ENOUGH", enough)
+    trees_over(known, 4).group(net, replace(known, **first_groups(known, 1)), 2, Until())
+    bent = int(known.ambiguous(2).sum())
+    assert bent > 2
+    assert neurons == ([2, bent - 2] if enough == 0 else [2])

@@ -33,6 +33,12 @@ from verifier.shapes import Bool, Float, Int, Int8, Tensor
 LITTLE = 0.001
 """The part of a neuron's width by which its bound has to rise whenever the leaves of a tree have doubled."""
 
+SAMPLE = 16
+"""Neurons of a group whose trees tell whether those of the others are worth their time."""
+
+ENOUGH = 0.1
+"""The part of their widths that trees of a sample have to gain, or of its neurons that have to become stable."""
+
 MARGIN = 1e-5
 """The part of the largest width by which float32 has to be above zero: float64 is then above it as well."""
 
@@ -60,21 +66,32 @@ class HiddenTrees(GroupBounds):
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         ends = self.base.group(net, region, k, until, workers)
         some = ambiguous(net.groups[k - 1], ends)
-        before = region.functions[: k - 1]
-        if net.groups[k - 1].exact or not len(some) or not all(function.is_relu for function in before):
+        only_relus = all(function.is_relu for function in region.functions)
+        if net.groups[k - 1].exact or not len(some) or not only_relus:
             return ends
         ground = Ground.of(net, region, k)
         if not ground.kinks:
             return ends
-        bytes_each, width = self._bytes_each(ground), (ends[1] - ends[0])[0]
-        parts = math.ceil(len(some) / (workers.count * together(bytes_each, self.memory_bytes)))
-        turns = Turns(until.clock.remaining() / (1 + len(net.groups) - k), parts)
+        turns = Turns(until.clock.remaining() / (1 + len(net.groups) - k))
+        sample = some[:: max(1, len(some) // SAMPLE)][:SAMPLE]
+        before = (ends[1] - ends[0])[0, sample]
+        ends = self._by_trees(ground, ends, sample, (until, turns), workers)
+        if not _worthwhile(before, ends, sample):
+            return ends
+        return self._by_trees(ground, ends, some[~torch.isin(some, sample)], (until, turns), workers)
 
-        def bounds(rows: Objective) -> Float[Tensor, "D S"]:
+    def _by_trees(
+        self, ground: Ground, ends: Ends, some: Int[Tensor, " c"], time: tuple[Until, Turns], workers: Workers
+    ) -> Ends:
+        """Some neurons bounded by trees, part after part as memory allows."""
+        (until, turns), each, width = time, self._bytes_each(ground), (ends[1] - ends[0])[0]
+        turns.parts(math.ceil(len(some) / (workers.count * together(each, self.memory_bytes))))
+
+        def bounds(rows: Objective) -> Float[Tensor, "1 S"]:
             widths = (rows.coefficients[0].abs() @ width).float()
             return Grove(self, ground, rows, widths, turns.next(until)).lower()
 
-        return self._narrowed(ends, some, Probe(k, bounds, bytes_each), until, workers)
+        return self._narrowed(ends, some, Probe(ground.layer, bounds, each), until, workers)
 
     def _bytes_each(self, ground: Ground) -> int:
         """What both trees of a neuron need while two nodes of each are bounded."""
@@ -241,14 +258,25 @@ class Grove:
 class Turns:
     """Parts of a time, one after the other: each has an equal part of what is left."""
 
-    def __init__(self, seconds: float, parts: int) -> None:
-        self._clock, self._left = Clock.begin(seconds), parts
+    def __init__(self, seconds: float) -> None:
+        self._clock, self._left = Clock.begin(seconds), 1
+
+    def parts(self, count: int) -> None:
+        """So many follow."""
+        self._left = count
 
     def next(self, until: Until) -> Until:
         """The part that begins now."""
         allowed = self._clock.remaining() / max(1, self._left)
         self._left -= 1
         return replace(until, clock=until.clock.within(allowed))
+
+
+def _worthwhile(before: Float[Tensor, " c"], ends: Ends, neurons: Int[Tensor, " c"]) -> bool:
+    """Whether trees have narrowed neurons of these widths enough, or made enough of them stable."""
+    low, high = (side[0, neurons] for side in ends)
+    stable = ((low >= 0) | (high <= 0)).double().mean()
+    return bool((1 - ((high - low) / before).mean() >= ENOUGH) | (stable >= ENOUGH))
 
 
 def _by_row(state: StateT, rows: int) -> StateT:

@@ -152,10 +152,13 @@ class Sharpener:
             self._began = now
         elapsed = now - self._began
         if self._cores == 1:
-            return elapsed >= self._wait * self._options.patience(progress.left)
+            return self._patient(elapsed, progress)
         if self._beside is None and elapsed >= min(SOON, self._wait):
             self._beside = Forked(lambda send: self._abroad(2 * self._options.share))
         return self._beside is not None and self._beside.now() is not None
+
+    def _patient(self, elapsed: float, progress: Progress) -> bool:
+        return elapsed >= self._wait * self._options.patience(progress.left)
 
     def regions(self) -> list[Region]:
         """The boxes with bounds that are nowhere looser.  Require: `ready`."""
