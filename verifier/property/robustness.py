@@ -32,13 +32,23 @@ class Scaling:
     mean: Sequence[Number] = (0,)
     std: Sequence[Number] = (1,)
 
+    def per_value(self, shape: tuple[int, ...]) -> tuple[list[Fraction], list[Fraction]]:
+        """Mean and std of every entry of a flat input.
+
+        With several channels the channel axis is the first one that is not a batch axis of size 1 (CHW or 1CHW).
+        Raises InputError if there are not as many values as channels, or if a std is not positive.
+        """
+        means, stds = _per_value(self.mean, "mean", shape), _per_value(self.std, "std", shape)
+        if min(stds, default=Fraction(1)) <= 0:
+            raise InputError("std must be positive")
+        return means, stds
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRobustness:
     """The ball of radius `eps` in the maximum norm around `centre`, in which class `label` of `classes` must win.
 
     Requires: `centre` and `eps` are in pixel space, before `scaling`.  The bounds are cut off at `clip` in pixel space.
-    With several channels the channel axis is the first one that is not a batch axis of size 1 (CHW or 1CHW).
     """
 
     centre: NDArray[Any]
@@ -73,7 +83,7 @@ class LocalRobustness:
         if not np.isfinite(self.centre).all():
             raise InputError("the centre holds values that are not finite")
         clip = None if self.clip is None else (_exact(self.clip[0], "clip"), _exact(self.clip[1], "clip"))
-        means, stds = self._per_value(self.scaling.mean, "mean"), self._per_value(self.scaling.std, "std")
+        means, stds = self.scaling.per_value(self.centre.shape)
         found = []
         for i, value in enumerate(self.centre.reshape(-1).tolist()):
             low, high = Fraction(value) - eps, Fraction(value) + eps
@@ -81,22 +91,20 @@ class LocalRobustness:
                 low, high = max(low, clip[0]), min(high, clip[1])
             if low > high:
                 raise InputError(f"value {i} of the centre, {value}, is further than eps from the clipping range")
-            if stds[i] <= 0:
-                raise InputError("std must be positive")
             found.append(((low - means[i]) / stds[i], (high - means[i]) / stds[i]))
         return found
 
-    def _per_value(self, values: Sequence[Number], what: str) -> list[Fraction]:
-        """One number per entry of the flat centre."""
-        exact = [_exact(value, what) for value in values]
-        size = self.centre.size
-        if len(exact) == 1:
-            return exact * size
-        shape = self.centre.shape
-        channels = next((n for n in shape[:-1] if n != 1), 1) if len(shape) > 1 else size
-        if len(exact) != channels:
-            raise InputError(f"{what} has {len(exact)} values, an input of shape {list(shape)} has {channels} channels")
-        return [value for value in exact for _ in range(size // channels)]
+
+def _per_value(values: Sequence[Number], what: str, shape: tuple[int, ...]) -> list[Fraction]:
+    """One number per entry of a flat array of that shape."""
+    exact = [_exact(value, what) for value in values]
+    size = math.prod(shape)
+    if len(exact) == 1:
+        return exact * size
+    channels = next((n for n in shape[:-1] if n != 1), 1) if len(shape) > 1 else size
+    if len(exact) != channels:
+        raise InputError(f"{what} has {len(exact)} values, an input of shape {list(shape)} has {channels} channels")
+    return [value for value in exact for _ in range(size // channels)]
 
 
 def _exact(value: Number, what: str) -> Fraction:
