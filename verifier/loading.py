@@ -87,7 +87,7 @@ class GivenArrays(Given):
         shape = box[0].shape
         if isinstance(self.network, nn.Module):
             with default_dtype(self.usual):
-                model: Original = _sampled(self.network, shape)
+                model: Original = sampled(self.network, shape)
         else:
             model = load_onnx(self.network, declared=(shape,))
             check_shape(shape, model.input_shape)
@@ -181,7 +181,7 @@ def given(
     return GivenArrays(network, lower, upper, unsafe)
 
 
-def _sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:
+def sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:
     """The module for samples of that shape; a batch axis of 1 in it is noticed if the module needs it to be."""
     model = ModuleModel(module, (1, *shape))
     try:

@@ -79,7 +79,7 @@ def property_text(net: str, source: str, label: int, **ball: Any) -> str:
         raise error.located(source)  # noqa: B904 (the same error, with its file)
     centre = centre.reshape(model.input_shape)
     around = Neighbourhood.of(ball["norm"], ball["clip"], ball["mean"], ball["std"])
-    text = around.property(centre, label, model.n_out, ball["eps"]).vnnlib()
+    text = around.ball(centre, label, model.n_out, ball["eps"]).vnnlib()
     own = int(classes(model, centre[None], around.scaling)[0])
     if own != label:
         logging.getLogger(__name__).warning(

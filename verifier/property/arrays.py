@@ -24,7 +24,7 @@ EXACT = 2**53
 
 def box_arrays(lower: Numbers, upper: Numbers) -> tuple[Doubles, Doubles]:
     """Both ends of a box as float64 arrays of the same shape, lower nowhere above upper."""
-    low, high = _array(lower, "lower"), _array(upper, "upper")
+    low, high = as_array(lower, "lower"), as_array(upper, "upper")
     if low.shape != high.shape:
         raise InputError(f"lower has the shape {low.shape} and upper {high.shape}; they must be equal")
     if not low.size:
@@ -52,7 +52,7 @@ def _core(shape: Shape) -> Shape:
     return shape[ones:]
 
 
-def _array(values: Numbers, name: str) -> Doubles:
+def as_array(values: Numbers, name: str) -> Doubles:
     """A float64 array of the very same numbers; raises InputError for what is no array of finite real numbers."""
     array = _as_numpy(values, name)
     if array.dtype.kind not in "fiub":
@@ -101,7 +101,7 @@ def clause_arrays(unsafe: Unsafe) -> list[tuple[Doubles, Doubles]]:
 def _clause(pair: object, number: int) -> tuple[Doubles, Doubles]:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise InputError(f"unsafe is a list of pairs (A, c), but entry {number} is {shown(pair)}; one pair is [(A, c)]")
-    A, c = _array(pair[0], f"A of pair {number}"), _array(pair[1], f"c of pair {number}")
+    A, c = as_array(pair[0], f"A of pair {number}"), as_array(pair[1], f"c of pair {number}")
     if A.ndim not in (1, 2) or c.ndim > 1:
         ranks = f"A of shape {A.shape} and c of shape {c.shape}"
         raise InputError(f"pair {number} of unsafe has {ranks}; A is a matrix and c a vector; one pair is [(A, c)]")

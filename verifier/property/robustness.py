@@ -75,14 +75,14 @@ class LocalRobustness:
 
     def bounds(self) -> list[tuple[Fraction, Fraction]]:
         """The exact box, flat in C order."""
-        eps = _exact(self.eps, "eps")
+        eps = exact(self.eps, "eps")
         if eps < 0:
             raise InputError(f"eps is {self.eps}, it must not be negative")
         if self.centre.dtype.kind not in "fiub" or not self.centre.size:
             raise InputError("the centre must be a non-empty array of numbers")
         if not np.isfinite(self.centre).all():
             raise InputError("the centre holds values that are not finite")
-        clip = None if self.clip is None else (_exact(self.clip[0], "clip"), _exact(self.clip[1], "clip"))
+        clip = None if self.clip is None else (exact(self.clip[0], "clip"), exact(self.clip[1], "clip"))
         means, stds = self.scaling.per_value(self.centre.shape)
         found = []
         for i, value in enumerate(self.centre.reshape(-1).tolist()):
@@ -97,17 +97,17 @@ class LocalRobustness:
 
 def _per_value(values: Sequence[Number], what: str, shape: tuple[int, ...]) -> list[Fraction]:
     """One number per entry of a flat array of that shape."""
-    exact = [_exact(value, what) for value in values]
+    found = [exact(value, what) for value in values]
     size = math.prod(shape)
-    if len(exact) == 1:
-        return exact * size
+    if len(found) == 1:
+        return found * size
     channels = next((n for n in shape[:-1] if n != 1), 1) if len(shape) > 1 else size
-    if len(exact) != channels:
-        raise InputError(f"{what} has {len(exact)} values, an input of shape {list(shape)} has {channels} channels")
-    return [value for value in exact for _ in range(size // channels)]
+    if len(found) != channels:
+        raise InputError(f"{what} has {len(found)} values, an input of shape {list(shape)} has {channels} channels")
+    return [value for value in found for _ in range(size // channels)]
 
 
-def _exact(value: Number, what: str) -> Fraction:
+def exact(value: Number, what: str) -> Fraction:
     """The rational that a number stands for: a float is the decimal that is printed for it."""
     try:
         if isinstance(value, float | np.floating) and not math.isfinite(value):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,78 +18,14 @@ from verifier.batch.display import Telling
 from verifier.batch.instances import Instance
 from verifier.batch.records import Record
 from verifier.errors import InputError
-from verifier.files import blamed, digest, stored
+from verifier.files import blamed, digest
 from verifier.network.models.onnx import OnnxModel
 from verifier.output import aside
 from verifier.property.robustness import Number
-from verifier.robustness.accuracy import WORDS, Accuracy, ImageOutcome, Score
+from verifier.robustness.accuracy import WORDS, Score
 from verifier.robustness.images import Images, check_fits, classes
+from verifier.robustness.listing import FILE, PROPERTIES, DataSet, ListedImage, outcome_of, read_dataset
 from verifier.robustness.neighbourhood import Neighbourhood
-
-FILE = "dataset.json"
-PROPERTIES = "properties"
-
-
-@dataclass(frozen=True, slots=True)
-class ListedImage:
-    """An image with its class, the network's own class at it, and the file of its property if these are the same."""
-
-    index: int
-    label: int
-    own: int
-    file: str | None = None  # relative to the folder
-    sha256: str | None = None  # of the property's file
-
-    @property
-    def category(self) -> str:
-        """The family in which a batch counts it."""
-        return f"class {self.label}"
-
-
-@dataclass(frozen=True, slots=True)
-class DataSet:
-    """What is asked about which images of which network: what stands in `dataset.json`."""
-
-    network: str
-    question: Mapping[str, Any]
-    images: tuple[ListedImage, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one image as it was given."""
-        return tuple(self.question["shape"])
-
-    def instances(self, folder: str, timeout: float | None) -> tuple[Instance, ...]:
-        """One for every property."""
-        network = os.path.realpath(stored(self.network))
-        return tuple(
-            Instance(
-                image.category,
-                self.network,
-                image.file,
-                network,
-                os.path.realpath(os.path.join(folder, image.file)),
-                timeout,
-            )
-            for image in self.images
-            if image.file is not None
-        )
-
-    def accuracy(self, records: Iterable[Record], folder: str | None = None, interrupted: bool = False) -> Accuracy:
-        """What results say about the images."""
-        known = {record.vnnlib: record for record in records}
-        outcomes = [_outcome(image, known.get(image.file or "")) for image in self.images]
-        question = self.question
-        return Accuracy(self.network, question["eps"], question["norm"], tuple(outcomes), folder, interrupted)
-
-
-def _outcome(image: ListedImage, record: Record | None) -> ImageOutcome:
-    if record is None:
-        return ImageOutcome(image.index, image.label, image.own)
-    point = record.witness
-    other = None if point is None else max(range(len(point.y)), key=point.y.__getitem__)
-    x = None if point is None else point.x
-    return ImageOutcome(image.index, image.label, image.own, record.verdict, record.run_time, other, x)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,27 +90,12 @@ class Inquiry:
             return ListedImage(index, label, own, name, known[name])
         centre = self.images.x[index].reshape(self.model.input_shape)
         try:
-            text = self.around.property(centre, label, self.model.n_out, self.eps).vnnlib()
+            text = self.around.ball(centre, label, self.model.n_out, self.eps).vnnlib()
         except InputError as error:
             raise InputError(f"image {index}: {error}") from error
         packed = gzip.compress(text.encode(), 6, mtime=0)
         _write(place / name, packed)
         return ListedImage(index, label, own, name, digest(packed))
-
-
-def read_dataset(folder: Path) -> DataSet | None:
-    """What `dataset.json` of a folder says; None if there is none.  Raises InputError if it cannot be read."""
-    path = folder / FILE
-    if not path.is_file():
-        return None
-    try:
-        with blamed("cannot be read", path):
-            data = json.loads(path.read_bytes())
-        images = tuple(ListedImage(**image) for image in data["images"])
-        found = DataSet(data["network"], data["question"], images)
-        return found if {"eps", "norm", "shape"} <= found.question.keys() else None
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError("this is not the list of a data set; --fresh starts anew", path) from error
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
@@ -202,13 +122,13 @@ class ImageTelling(Telling):
     def __init__(self, data: DataSet) -> None:
         super().__init__()
         self._images = {image.file: image for image in data.images if image.file is not None}
-        self._outcomes = {image.index: _outcome(image, None) for image in data.images}
+        self._outcomes = {image.index: outcome_of(image, None) for image in data.images}
         self._last = 0
 
     def hear(self, record: Record) -> None:
         image = self._images.get(record.vnnlib)
         if image is not None:
-            self._outcomes[image.index] = _outcome(image, record)
+            self._outcomes[image.index] = outcome_of(image, record)
             self._last = max(self._last, image.index)
 
     def note(self, record: Record) -> None:
