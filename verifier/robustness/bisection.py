@@ -38,9 +38,13 @@ DOUBLINGS = 10
 """How often the first radius is doubled while no counterexample is found."""
 SECANT = 5
 """Radii for which the bounds of the whole ball are computed before anything is searched."""
+PATIENCE = 1.5
+"""How much longer a search must be allowed to take before an undecided radius is tried again."""
+STARTS = 8
+"""Counterexamples, the nearest ones, from which attacks begin."""
 GLANCE = 1.0
 """Seconds of a search before the usual attack is made."""
-FIRST_SHARE, GROWTH = 5.0, 4.0
+FIRST_SHARE, GROWTH = 10.0, 4.0
 """Seconds of the first searches; each time that only undecided radii are left, they get so many times more, and never
 less than so many times what the longest one took that decided something."""
 
@@ -102,7 +106,7 @@ class Bisection:
             self.place.around.norm,
             known.certified,
             known.falsified,
-            known.witness,
+            known.witnesses[-1] if known.witnesses else None,
             reason,
             self.aim.tolerance,
             known.trials,
@@ -116,6 +120,7 @@ class Bisection:
             if self._wrong_at_centre():
                 return self.result()
             self._from_above()
+            self._by_attack()
             self._by_bounds()
             return self.result(self._narrow())
         return self.result(Reason.MEMORY)
@@ -160,7 +165,7 @@ class Bisection:
                 if eps <= self._low and self.known.certified is not None:
                     raise SoundnessError(f"a counterexample lies within {float(eps)}, which is certified")
                 trial = Trial(float(eps), "falsified", by, time.monotonic() - began)
-                self._note(trial, falsified=float(eps), witness=found)
+                self._note(trial, falsified=float(eps), witnesses=(*self.known.witnesses, found))
                 return
 
     def _replayed(self, x: NDArray[np.floating], eps: Fraction) -> Counterexample | None:
@@ -187,7 +192,7 @@ class Bisection:
         eps = rounded(self.place.distance(own), DIGITS, decimal.ROUND_CEILING)
         found = self._replayed(own, eps)
         if found is not None:
-            self._note(Trial(float(eps), "falsified", "centre", 0.0), falsified=float(eps), witness=found)
+            self._note(Trial(float(eps), "falsified", "centre", 0.0), falsified=float(eps), witnesses=(found,))
         return found is not None
 
     def _from_above(self) -> None:
@@ -224,28 +229,60 @@ class Bisection:
         with pipeline.status.phase("root"):
             return pipeline.bound()
 
+    def _by_attack(self) -> None:
+        """Short attacks from the known counterexamples in smaller and smaller balls, as long as that helps."""
+        failed = self._low
+        while self._high is not None and self._high - failed > Fraction(self.aim.tolerance) * self._high / 2:
+            eps, before = between(failed, self._high), self._high
+            attempt = Attempt(eps, self._pipeline(eps, self.status), time.monotonic())
+            if not self._attacked(attempt, self._from_known):
+                failed = eps
+            elif self._high >= before:
+                return
+            if self.status.clock.expired():
+                return
+
     def _narrow(self) -> Reason | None:
-        """Searches between what is certified and what is falsified.  Why that was ended, if it was."""
-        share, fence, doubt = FIRST_SHARE, self._top, None
-        if self._high is None:
-            doubt = self._try(self._top, share)  # nothing was found so far, perhaps there is nothing
+        """Searches between what is certified and what is falsified.  Why that was ended, if it was.
+
+        Attacks mostly find what is nearest, so the first radius is just below: one long search instead of several.
+        Radii that were not decided in their time are a fence, until searches may take longer.
+        """
+        fence: tuple[Fraction, float, Reason] | None = None  # a radius, the seconds that it had, why it is undecided
+        aimed: Fraction | None = None  # the falsified radius that was aimed at
+        share = FIRST_SHARE
         while not self._narrow_enough:
             if self.status.clock.expired():
                 return Reason.TIMEOUT
-            fence = min(fence, self._top)
-            if fence - self._low <= Fraction(self.aim.tolerance) * self._top:  # undecided radii are all that is left
-                if doubt is not Reason.TIMEOUT:
-                    return doubt
-                share, fence, doubt = GROWTH * share, self._top, None
-            eps = between(self._low, fence)
+            share = max(share, GROWTH * self._longest)
+            if fence is not None and fence[0] - self._low <= Fraction(self.aim.tolerance) * self._top:
+                if fence[2] is not Reason.TIMEOUT:
+                    return fence[2]
+                share = max(share, GROWTH * fence[1])
+            if (
+                fence is not None
+                and fence[2] is Reason.TIMEOUT
+                and (share > PATIENCE * fence[1] or fence[0] >= self._top)
+            ):
+                fence, aimed = None, None
+            eps = between(self._low, self._top if fence is None else fence[0])
+            if fence is None and aimed != self._top:
+                aimed, eps = self._top, self._just_below()
             reason = self._try(eps, share)
             if reason is not None:
-                fence, doubt = eps, reason
+                fence = eps, share, reason
+            elif eps > self._low:
+                self._by_attack()
         return None
+
+    def _just_below(self) -> Fraction:
+        """What decides everything at once; the largest radius itself if no counterexample is known."""
+        top = self._top
+        return top if self._high is None else between(top * (1 - Fraction(self.aim.tolerance)), top, 0.25)
 
     def _try(self, eps: Fraction, share: float) -> Reason | None:
         """Attack, bounds and a search for one radius, within so many seconds; None if it is decided."""
-        began, clock = time.monotonic(), self.status.clock.within(max(share, GROWTH * self._longest))
+        began, clock = time.monotonic(), self.status.clock.within(share)
         status = replace(self.status, clock=clock, statistics=Statistics())
         try:
             reason = self._decided(Attempt(eps, self._pipeline(eps, status), began))
@@ -257,15 +294,15 @@ class Bisection:
 
     def _decided(self, attempt: Attempt) -> Reason | None:
         """Cheap things first.  The usual attack comes after a glance at the tree: most radii need none of it."""
-        if self._attacked(attempt, lambda: self._from_known(attempt.pipeline)):
+        if self._attacked(attempt, self._from_known):
             return None
         if attempt.pipeline.problem.beyond is not None:  # nothing can be proved
-            return None if self._attacked(attempt, attempt.pipeline.falsify) else Reason.NUMERICS
+            return None if self._attacked(attempt, _usual) else Reason.NUMERICS
         found = self._bounds(attempt.pipeline)
         if found.closed:
             self._certify(attempt.eps, "bounds", attempt.began)
             return None
-        if self._attacked(attempt, lambda: attempt.pipeline.refine(found)):
+        if self._attacked(attempt, lambda one: one.pipeline.refine(found)):
             return None
         whole = attempt.pipeline.status.clock
         if self._longest < GLANCE:
@@ -273,14 +310,14 @@ class Bisection:
             if reason is not Reason.TIMEOUT or whole.expired():
                 return reason
             attempt.pipeline.status.clock = whole
-        if self._attacked(attempt, attempt.pipeline.falsify):
+        if self._attacked(attempt, _usual):
             return None
         return self._searched(attempt, found, whole)
 
-    def _attacked(self, attempt: Attempt, attack: Callable[[], Counterexample | None]) -> bool:
+    def _attacked(self, attempt: Attempt, attack: Callable[[Attempt], Counterexample | None]) -> bool:
         """Whether an attack has found something."""
         with attempt.pipeline.status.phase("attack"), torch_threads(1):
-            witness = attack()
+            witness = attack(attempt)
             if witness is not None:
                 self._falsify(witness, "attack", attempt.began)
         return witness is not None
@@ -300,12 +337,17 @@ class Bisection:
             self._certify(attempt.eps, "search", attempt.began)
         return None
 
-    def _from_known(self, pipeline: Pipeline) -> Counterexample | None:
-        """A short attack from the nearest counterexample so far, moved into the ball."""
-        known = self.known.witness
-        if known is None or not self.request.config.falsify.enabled:
+    def _from_known(self, attempt: Attempt) -> Counterexample | None:
+        """A short attack on all classes from the counterexamples so far, moved into the ball."""
+        if not self.known.witnesses or not self.request.config.falsify.enabled:
             return None
-        target = pipeline.target
-        x = torch.from_numpy(known.x).to(target.device, target.dtype)[None]
-        clause = torch.tensor([known.clause], device=target.device)
+        target, pipeline = attempt.pipeline.target, attempt.pipeline
+        points = torch.from_numpy(np.stack([witness.x for witness in self.known.witnesses[-STARTS:]]))
+        x = points.to(target.device, target.dtype).repeat_interleave(target.clauses, dim=0)
+        clause = torch.arange(target.clauses, device=target.device).repeat(len(points))
         return pipeline.falsifier.improve(target, x, clause, pipeline.status.clock)
+
+
+def _usual(attempt: Attempt) -> Counterexample | None:
+    """The attack that `verify NET PROP` begins with."""
+    return attempt.pipeline.falsify()

@@ -27,11 +27,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known so far.  `falsified` is the radius of a ball that holds the witness."""
+    """What is known so far.  `falsified` is the radius of a ball that holds the last witness."""
 
     certified: float | None = None
     falsified: float | None = None
-    witness: Counterexample | None = None
+    witnesses: tuple[Counterexample, ...] = ()  # each nearer than the one before
     trials: tuple[Trial, ...] = ()
 
 
