@@ -18,7 +18,7 @@ from verifier.cli.options import common
 @neighbourhood
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=click.FloatRange(1e-9, 1, max_open=True),
     default=0.01,
     metavar="T",
     show_default=True,

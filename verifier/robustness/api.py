@@ -26,7 +26,7 @@ from verifier.pipeline import Request
 from verifier.property.arrays import Numbers, as_array
 from verifier.property.robustness import Number, exact
 from verifier.robustness.accuracy import Accuracy
-from verifier.robustness.bisection import Aim, Bisection
+from verifier.robustness.bisection import LEAST, Aim, Bisection
 from verifier.robustness.dataset import ImageTelling, Inquiry
 from verifier.robustness.images import Images, check_fits
 from verifier.robustness.neighbourhood import Neighbourhood
@@ -182,8 +182,8 @@ def _asked(
 ) -> tuple[Original, Request, Aim]:
     """The network for inputs of a shape, what to compute with, and when to stop."""
     tolerance, most = aim
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
-        raise InputError(f"tolerance is {shown(tolerance)}; it must be a number between 0 and 1")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not LEAST <= tolerance < 1:
+        raise InputError(f"tolerance is {shown(tolerance)}; it must be a number from {LEAST:g} to 1")
     largest = None if most is None else exact(most, "max_eps")
     if largest is not None and largest <= 0:
         raise InputError(f"max_eps is {shown(most)}; it must be positive")

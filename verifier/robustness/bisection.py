@@ -10,6 +10,7 @@ else is left.
 from __future__ import annotations
 
 import decimal
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -32,8 +33,10 @@ from verifier.result.verdict import Reason
 from verifier.robustness.place import Place
 from verifier.robustness.radius import Known, Radius, Trial, between, rounded
 
-DIGITS = 6
-"""Significant digits of a radius that a counterexample refutes."""
+DIGITS = 12
+"""Significant digits of a radius that a counterexample refutes, at most; less where the tolerance needs no more."""
+LEAST = 1e-9
+"""The smallest tolerance: radii have digits enough to tell it."""
 DOUBLINGS = 10
 """How often the first radius is doubled while no counterexample is found."""
 SECANT = 5
@@ -82,6 +85,19 @@ class Attempt:
     eps: Fraction
     pipeline: Pipeline
     began: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A radius that was not decided in so many seconds, and why."""
+
+    eps: Fraction
+    seconds: float
+    reason: Reason
+
+    def falls(self, share: float, top: Fraction) -> bool:
+        """Whether it is worth another try with more time, or a counterexample is nearer."""
+        return self.eps >= top or (self.reason is Reason.TIMEOUT and share > PATIENCE * self.seconds)
 
 
 @dataclass(eq=False)
@@ -142,8 +158,13 @@ class Bisection:
         return self._high or self.reach.eps
 
     @property
+    def _gap(self) -> Fraction:
+        """That need not be closed."""
+        return Fraction(self.aim.tolerance) * self._top
+
+    @property
     def _narrow_enough(self) -> bool:
-        return self._top - self._low <= Fraction(self.aim.tolerance) * self._top
+        return self._top - self._low <= self._gap
 
     def _note(self, trial: Trial, **news: Any) -> None:
         self.known = replace(self.known, trials=(*self.known.trials, trial), **news)
@@ -157,7 +178,7 @@ class Bisection:
     def _falsify(self, witness: Counterexample, by: str, began: float) -> None:
         """Takes a counterexample, pulled towards the centre as far as it stays one."""
         for x in (*self.place.nearer(witness.x), witness.x):
-            eps = rounded(self.place.distance(x), DIGITS, decimal.ROUND_CEILING)
+            eps = self._radius_of(x)
             if self._high is not None and eps >= self._high:
                 return
             found = self._replayed(x, eps)
@@ -167,6 +188,11 @@ class Bisection:
                 trial = Trial(float(eps), "falsified", by, time.monotonic() - began)
                 self._note(trial, falsified=float(eps), witnesses=(*self.known.witnesses, found))
                 return
+
+    def _radius_of(self, x: NDArray[np.floating]) -> Fraction:
+        """A short decimal at or above the distance of a point."""
+        digits = min(max(6, 3 - math.floor(math.log10(self.aim.tolerance))), DIGITS)
+        return rounded(self.place.distance(x), digits, decimal.ROUND_CEILING)
 
     def _replayed(self, x: NDArray[np.floating], eps: Fraction) -> Counterexample | None:
         """The point as a counterexample inside of the ball of that radius, if real arithmetic confirms it too."""
@@ -189,7 +215,7 @@ class Bisection:
         own = self.place.own
         if int(np.argmax(self.place.model.run(own))) == self.place.label:
             return False
-        eps = rounded(self.place.distance(own), DIGITS, decimal.ROUND_CEILING)
+        eps = self._radius_of(own)
         found = self._replayed(own, eps)
         if found is not None:
             self._note(Trial(float(eps), "falsified", "centre", 0.0), falsified=float(eps), witnesses=(found,))
@@ -216,7 +242,8 @@ class Bisection:
             width = high[0] - low[0]
             if self.status.clock.expired() or width <= Fraction(self.aim.tolerance) * high[0]:
                 return
-            share = low[1] / (low[1] - high[1]) if low[1] < np.inf > -high[1] else 0.25
+            fall = low[1] - high[1]
+            share = low[1] / fall if 0 < fall < np.inf else 0.25
             eps, began = between(low[0], high[0], min(max(share, 0.1), 0.9)), time.monotonic()
             found = self._bounds(self._pipeline(eps, self.status))
             if found.closed:
@@ -232,7 +259,7 @@ class Bisection:
     def _by_attack(self) -> None:
         """Short attacks from the known counterexamples in smaller and smaller balls, as long as that helps."""
         failed = self._low
-        while self._high is not None and self._high - failed > Fraction(self.aim.tolerance) * self._high / 2:
+        while self._high is not None and self._high - failed > self._gap / 2:
             eps, before = between(failed, self._high), self._high
             attempt = Attempt(eps, self._pipeline(eps, self.status), time.monotonic())
             if not self._attacked(attempt, self._from_known):
@@ -248,29 +275,28 @@ class Bisection:
         Attacks mostly find what is nearest, so the first radius is just below: one long search instead of several.
         Radii that were not decided in their time are a fence, until searches may take longer.
         """
-        fence: tuple[Fraction, float, Reason] | None = None  # a radius, the seconds that it had, why it is undecided
+        fence: Fence | None = None
         aimed: Fraction | None = None  # the falsified radius that was aimed at
         share = FIRST_SHARE
         while not self._narrow_enough:
             if self.status.clock.expired():
                 return Reason.TIMEOUT
             share = max(share, GROWTH * self._longest)
-            if fence is not None and fence[0] - self._low <= Fraction(self.aim.tolerance) * self._top:
-                if fence[2] is not Reason.TIMEOUT:
-                    return fence[2]
-                share = max(share, GROWTH * fence[1])
-            if (
-                fence is not None
-                and fence[2] is Reason.TIMEOUT
-                and (share > PATIENCE * fence[1] or fence[0] >= self._top)
-            ):
+            if fence is not None and fence.eps - self._low <= self._gap:
+                if fence.reason is not Reason.TIMEOUT:
+                    return fence.reason
+                share = max(share, GROWTH * fence.seconds)
+            if fence is not None and fence.falls(share, self._top):
                 fence, aimed = None, None
-            eps = between(self._low, self._top if fence is None else fence[0])
+            eps = between(self._low, self._top if fence is None else fence.eps)
             if fence is None and aimed != self._top:
                 aimed, eps = self._top, self._just_below()
+            before = self._low, self._top
             reason = self._try(eps, share)
+            if reason is None and before == (self._low, self._top):
+                reason = Reason.NUMERICS  # a counterexample that is none at any radius which a float can tell
             if reason is not None:
-                fence = eps, share, reason
+                fence = Fence(eps, share, reason)
             elif eps > self._low:
                 self._by_attack()
         return None
@@ -278,7 +304,7 @@ class Bisection:
     def _just_below(self) -> Fraction:
         """What decides everything at once; the largest radius itself if no counterexample is known."""
         top = self._top
-        return top if self._high is None else between(top * (1 - Fraction(self.aim.tolerance)), top, 0.25)
+        return top if self._high is None else between(top - self._gap, top, 0.25)
 
     def _try(self, eps: Fraction, share: float) -> Reason | None:
         """Attack, bounds and a search for one radius, within so many seconds; None if it is decided."""
