@@ -3,8 +3,9 @@
     import verifier
     result = verifier.verify("net.onnx", "prop.vnnlib", timeout=60)
 
-`verify` decides an instance; `lower_bounds` bounds its rows by one method, without a search; `bounds` bounds the
-hidden neurons.  Nothing heavy is imported here: these three load torch when they are first asked for.
+`verify` decides an instance and `robust` local robustness; `lower_bounds` bounds the rows of an instance by one method,
+without a search; `bounds` bounds the hidden neurons.  Nothing heavy is imported here: these load torch when they are
+first asked for.
 """
 
 from __future__ import annotations
@@ -12,21 +13,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verifier.api import bounds, lower_bounds, verify
+    from verifier.api import bounds, lower_bounds, robust, verify
+    from verifier.property.arrays import Around
     from verifier.result.lower_bounds import LowerBounds
     from verifier.result.result import Result
     from verifier.result.verdict import Reason, Verdict
 
 __version__ = "0.1.0"
-__all__ = ["LowerBounds", "Reason", "Result", "Verdict", "bounds", "lower_bounds", "verify"]
+__all__ = ["Around", "LowerBounds", "Reason", "Result", "Verdict", "bounds", "lower_bounds", "robust", "verify"]
 
 _HOMES = {
+    "Around": "verifier.property.arrays",
     "LowerBounds": "verifier.result.lower_bounds",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
     "Verdict": "verifier.result.verdict",
     "bounds": "verifier.api",
     "lower_bounds": "verifier.api",
+    "robust": "verifier.api",
     "verify": "verifier.api",
 }
 
