@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -32,8 +34,8 @@ class StepRule(ABC):
     ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
         """The direction of descent, of size about 1 per coordinate, and what the next step must remember."""
 
-    def in_ball(self, step: Float[Tensor, "P n0"], way: Float[Tensor, "P n0"]) -> Float[Tensor, "P n0"]:
-        """The step to take in a ball: that of the box, or one on the way to the point that is best to first order."""
+    def in_ball(self, step: Float[Tensor, "P n0"], way: Callable[[], Float[Tensor, "P n0"]]) -> Float[Tensor, "P n0"]:
+        """The step to take in a ball: that of the box, or the way to the point that is best to first order."""
         return step
 
 
@@ -55,8 +57,8 @@ class SignSteps(StepRule):
     ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
         return -gradient.sign(), None
 
-    def in_ball(self, step: Float[Tensor, "P n0"], way: Float[Tensor, "P n0"]) -> Float[Tensor, "P n0"]:
-        return 2.0 * way
+    def in_ball(self, step: Float[Tensor, "P n0"], way: Callable[[], Float[Tensor, "P n0"]]) -> Float[Tensor, "P n0"]:
+        return 2.0 * way()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,10 @@ class Descent:
             if witness := target.replay(x, worst, clause):
                 return witness, lowest
             move, memory = self.rule.direction(gradient * width, memory)
-            best, far = target.best(gradient, clause), width * move
-            x = target.inside(x + self.size(step) * (far if best is None else self.rule.in_ball(far, best - x)), clause)
+            way = width * move
+            if target.ball is not None:
+                way = self.rule.in_ball(way, partial(target.way, x, gradient, clause))
+            x = target.inside(x + self.size(step) * way, clause)
         y = target.network.forward(x)
         worst = target.rows.margins(x, y, clause).amax(-1)
         return target.replay(x, worst, clause, target.rows.noise(y, clause)), torch.fmin(lowest, worst)

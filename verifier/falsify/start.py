@@ -83,9 +83,8 @@ def corner(target: Target, clause: Int[Tensor, " C"]) -> Float[Tensor, "C n0"]:
     lower, upper = target.bounds(clause)
     centre = middle(lower, upper)
     _, gradient = target.slope(centre, clause)
-    best = target.best(gradient, clause)
-    if best is not None:
-        return best
+    if target.ball is not None:
+        return centre + target.way(centre, gradient, clause)
     return torch.where(gradient > 0, lower, torch.where(gradient < 0, upper, centre))
 
 

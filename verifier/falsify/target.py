@@ -168,11 +168,12 @@ class Target:
         x = x.clamp(lower, upper)
         return x if self.ball is None else self.ball.pulled(x).clamp(lower, upper)
 
-    def best(self, gradient: Float[Tensor, "P n0"], clause: Int[Tensor, " P"]) -> Float[Tensor, "P n0"] | None:
-        """Where a linear function is least over the part of the box in the ball; None if there is no ball."""
-        if self.ball is None:
-            return None
-        return self.ball.least(gradient.unsqueeze(1), *self.bounds(clause)).x.squeeze(1)
+    def way(
+        self, x: Float[Tensor, "P n0"], gradient: Float[Tensor, "P n0"], clause: Int[Tensor, " P"]
+    ) -> Float[Tensor, "P n0"]:
+        """From each point to where its gradient is least over the part of the box in the ball.  Require: a ball."""
+        assert self.ball is not None
+        return self.ball.share(gradient.unsqueeze(1), *self.bounds(clause))[1].squeeze(1) - x
 
     def replay(
         self,

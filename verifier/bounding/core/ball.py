@@ -34,7 +34,7 @@ STEPS = 24
 """Steps to the price; most end after a few, because nothing changes any more."""
 
 CLOSE = 1e-9
-"""The share of the radius within which a point is on the sphere."""
+"""The share of the radius within which a point is on the sphere, in float64."""
 
 FAR = 1e9
 """The highest price, in multiples of the one of a ball without a box: an empty part has no price at all."""
@@ -122,12 +122,13 @@ class InputBall(State):
         free = _norm(corner) <= self.radius
         price = _norm(alpha) / self.radius
         least, most = torch.zeros_like(price), FAR * price
+        close = max(CLOSE, 32 * torch.finfo(alpha.dtype).eps)
         for _ in range(STEPS):
             z = self._at(price, alpha, low, high)
             length = _norm(z)
             far = length > self.radius
             least, most = torch.where(far, price, least), torch.where(far, most, price)
-            done = free | ((length - self.radius).abs() <= CLOSE * self.radius)
+            done = free | ((length - self.radius).abs() <= close * self.radius)
             if bool(done.all()):
                 break
             inner = (z > low) & (z < high)
