@@ -10,7 +10,9 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 _BALL = (
-    click.option("--norm", type=click.Choice(["inf"]), default="inf", show_default=True, help="The norm of the ball."),
+    click.option(
+        "--norm", type=click.Choice(["inf", "2", "1"]), default="inf", show_default=True, help="The norm of the ball."
+    ),
     click.option(
         "--mean", default="0", metavar="M...", help="Subtracted from the input; one number, or one per channel."
     ),

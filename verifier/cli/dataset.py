@@ -42,6 +42,8 @@ def dataset(**options: Any) -> int:
     """
     start_logging(options["quiet"], options["verbose"])
     settings = Common.of(options)
+    if options["proofs"] is not None and options["norm"] != "inf":
+        raise click.UsageError(f"--norm {options['norm']}: proofs are about boxes, so --proofs needs --norm inf")
     prepare([options["junit"], options["json"]], [path for path in _inputs(options) if path])
     from verifier.batch.judge import junit
     from verifier.batch.run import run

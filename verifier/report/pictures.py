@@ -154,10 +154,15 @@ def _input_shape(path: str, digest: str | None) -> tuple[int, ...]:
 
 
 def _centre(path: str, digest: str | None, witness: StoredWitness) -> NDArray[np.float64] | None:
-    """The centre of the first box in which the witness lies."""
+    """The centre of the first box in which the witness lies, or that of a ball."""
+    from verifier.property.robustness import robustness_of
     from verifier.property.vnnlib import parse
 
-    boxes = parse(_unchanged(path, digest), path).boxes
+    text = _unchanged(path, digest)
+    ball = robustness_of(text)
+    if ball is not None:
+        return np.array([float(value) for value in ball.near().centre])
+    boxes = parse(text, path).boxes
     x = np.array(witness.x, np.float32)
     if boxes.lower.shape[1:] != x.shape:
         return None

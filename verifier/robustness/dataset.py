@@ -85,12 +85,12 @@ class Inquiry:
     def _listed(self, place: Path, index: int, label: int, own: int, known: Mapping[Any, str | None]) -> ListedImage:
         if own != label:
             return ListedImage(index, label, own)
-        name = f"{PROPERTIES}/image_{index:05}.vnnlib.gz"
+        name = f"{PROPERTIES}/image_{index:05}.{'vnnlib' if self.around.norm == 'inf' else 'json'}.gz"
         if name in known and (place / name).is_file() and digest((place / name).read_bytes()) == known[name]:
             return ListedImage(index, label, own, name, known[name])
         centre = self.images.x[index].reshape(self.model.input_shape)
         try:
-            text = self.around.ball(centre, label, self.model.n_out, self.eps).vnnlib()
+            text = self.around.text(centre, label, self.model.n_out, self.eps)
         except InputError as error:
             raise InputError(f"image {index}: {error}") from error
         packed = gzip.compress(text.encode(), 6, mtime=0)

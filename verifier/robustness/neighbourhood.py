@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -12,11 +13,13 @@ from numpy.typing import NDArray
 
 from verifier.arguments import shown
 from verifier.errors import InputError
+from verifier.property.ball import norm_number
 from verifier.property.property import Property
 from verifier.property.robustness import LocalRobustness, Number, Scaling, exact
 from verifier.property.vnnlib import parse
 
-NORMS = ("inf",)
+SQUARE = 10**60
+"""Squares of distances are rounded to this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +30,31 @@ class Neighbourhood:
     clip: tuple[Number, Number] | None = None
     scaling: Scaling = field(default_factory=Scaling)
 
-    def __post_init__(self) -> None:
-        if self.norm not in NORMS:
-            raise InputError(f"norm {shown(self.norm)} is unknown; there are {', '.join(NORMS)}")
-
     @classmethod
     def of(cls, norm: object, clip: Any, mean: Any, std: Any) -> Neighbourhood:
-        """Takes one number for `mean` and `std`, or one per channel."""
-        return cls(str(norm), None if clip is None else _pair(clip), Scaling(_several(mean), _several(std)))
+        """Takes one number for `mean` and `std`, or one per channel.  Raises InputError for an unknown norm."""
+        return cls(
+            str(norm_number(norm) or "inf"),
+            None if clip is None else _pair(clip),
+            Scaling(_several(mean), _several(std)),
+        )
 
     def ball(self, centre: NDArray[Any], label: int, classes: int, eps: Number) -> LocalRobustness:
         """That all inputs within `eps` of the centre have the class `label`."""
-        return LocalRobustness(centre, label, classes, eps, self.clip, self.scaling)
+        return LocalRobustness(centre, label, classes, eps, self.clip, self.scaling, self.norm)
 
     def stated(self, centre: NDArray[Any], label: int, classes: int, eps: Number) -> Property:
-        """The same as a property: what its text says."""
-        return parse(self.ball(centre, label, classes, eps).vnnlib())
+        """The same as a property: what its text says, if it has one."""
+        near = self.ball(centre, label, classes, eps)
+        return parse(near.vnnlib()) if self.norm == "inf" else near.property()
+
+    def text(self, centre: NDArray[Any], label: int, classes: int, eps: Number) -> str:
+        """The same as the text of a file, in VNN-LIB if that has a form for it."""
+        near = self.ball(centre, label, classes, eps)
+        if self.norm == "inf":
+            return near.vnnlib()
+        near.property()  # which says what is wrong with it, if anything is
+        return near.as_json()
 
     def normalised(self, centre: NDArray[Any]) -> NDArray[np.float64]:
         """The centre as the network gets it, flat, but for rounding."""
@@ -51,16 +63,24 @@ class Neighbourhood:
         return found
 
     def distance(self, centre: NDArray[Any], x: NDArray[Any]) -> Fraction:
-        """How far an input of the network is from the centre, before normalisation."""
+        """How far an input of the network is from the centre, before normalisation.  Never less; roots are rounded."""
         mean, std = self.scaling.per_value(centre.shape)
-        pairs = zip(x.reshape(-1).tolist(), mean, std, centre.reshape(-1).tolist(), strict=True)
-        return max(abs(Fraction(value) * s + m - Fraction(middle)) for value, m, s, middle in pairs)
+        values = zip(x.reshape(-1).tolist(), mean, std, centre.reshape(-1).tolist(), strict=True)
+        parts = [abs(Fraction(value) * s + m - Fraction(middle)) for value, m, s, middle in values]
+        if self.norm == "inf":
+            return max(parts)
+        if self.norm == "1":
+            return sum(parts, Fraction(0))
+        square = sum((part * part for part in parts), Fraction(0)) * SQUARE
+        return Fraction(math.isqrt(math.ceil(square)) + (1 if square else 0), math.isqrt(SQUARE))
 
-    def span(self, centre: NDArray[Any]) -> Fraction:
-        """The range of values: of those that are valid, or of the centre's own; 1 if that is nothing."""
+    def large(self, centre: NDArray[Any]) -> Fraction:
+        """A radius at which hardly any input keeps its class: all values may move by half of their range, or many."""
         ends = (centre.min().item(), centre.max().item()) if self.clip is None else self.clip
         low, high = (exact(end, "clip") for end in ends)
-        return high - low if high > low else Fraction(1)
+        half = (high - low) / 2 if high > low else Fraction(1, 2)
+        many = {"inf": 1, "2": math.ceil(math.sqrt(centre.size) / 4), "1": math.ceil(centre.size / 16)}
+        return half * many[self.norm]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

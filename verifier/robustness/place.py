@@ -60,9 +60,9 @@ class Place:
         return self.around.normalised(self.centre).astype(self.model.dtype)
 
     def first(self, most: Fraction | None) -> Fraction:
-        """A radius at which hardly any input keeps its class: half of the range of values, if that is allowed."""
-        half = between(Fraction(0), self.around.span(self.centre))
-        return half if most is None else min(half, most)
+        """A radius at which hardly any input keeps its class, if that is allowed."""
+        large = between(Fraction(0), 2 * self.around.large(self.centre))
+        return large if most is None else min(large, most)
 
     @cached_property
     def margin(self) -> float:
