@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,15 +48,15 @@ def test_the_distance_from_a_plane(norm: str) -> None:
 def exact_radius(module: nn.Sequential, x: float, label: int) -> float:
     """Of a network of one input: the nearest root of a margin on the pieces between the breakpoints of its ReLUs."""
     w, b = (p.detach().numpy().astype(float).reshape(-1) for p in (module[0].weight, module[0].bias))
-    V, c = (p.detach().numpy().astype(float) for p in (module[2].weight, module[2].bias))
+    W, c = (p.detach().numpy().astype(float) for p in (module[2].weight, module[2].bias))
 
     def margins(t: float) -> np.ndarray:
-        y = V @ np.maximum(w * t + b, 0) + c
+        y = W @ np.maximum(w * t + b, 0) + c
         return np.delete(y[label] - y, label)
 
     points = np.sort(np.concatenate([-b / w, [x - 1e3, x + 1e3]]))
     roots = []
-    for low, high in zip(points[:-1], points[1:], strict=True):
+    for low, high in pairwise(points):
         for one, other in zip(margins(low), margins(high), strict=True):
             if one != other and 0 <= (share := one / (one - other)) <= 1:
                 roots.append(low + share * (high - low))
