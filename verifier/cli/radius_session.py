@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from verifier.pipeline import Request
     from verifier.robustness.bisection import Aim, Bisection
     from verifier.robustness.neighbourhood import Neighbourhood
-    from verifier.robustness.radii import ImageRadius, Radii, Sweep
+    from verifier.robustness.radii import ImageRadius, Radii, RadiusSweep
 
 AnswerT = TypeVar("AnswerT", bound=Circumstances)
 
@@ -147,20 +147,20 @@ class ManyRadii(RadiusSession["Radii"]):
 
     def __init__(self, options: dict[str, Any]) -> None:
         super().__init__(options)
-        self._sweep: Sweep | None = None
+        self._sweep: RadiusSweep | None = None
 
     def run(self) -> Radii:
         request, aim, around = self.begin()
         self.status.clock = Clock(self.status.clock.start, math.inf)  # the limit is that of each image
         from verifier.network.models.onnx import load_onnx
         from verifier.robustness.images import check_fits, load_images
-        from verifier.robustness.radii import Sweep
+        from verifier.robustness.radii import RadiusSweep
 
         found = load_images(*(self.options[name] for name in ("data", "inputs", "labels"))).first(self.options["limit"])
         model = load_onnx(self.options["net"], declared=found.x[0].size)
         check_fits(found.shape, model.input_shape, self.options["data"] or self.options["inputs"])
         self.status.network_sha256 = model.sha256
-        self._sweep = Sweep(request, self.status, model, found, around, aim, self._hear)
+        self._sweep = RadiusSweep(request, self.status, model, found, around, aim, self._hear)
         self.watch(self.status.clock)
         return self._sweep.run()
 

@@ -31,7 +31,7 @@ from verifier.robustness.dataset import ImageTelling, Inquiry
 from verifier.robustness.images import Images, check_fits
 from verifier.robustness.neighbourhood import Neighbourhood
 from verifier.robustness.place import Place, Unstated
-from verifier.robustness.radii import Radii, Sweep
+from verifier.robustness.radii import Radii, RadiusSweep
 from verifier.robustness.radius import Radius
 
 Path = str | PathLike[str]
@@ -158,7 +158,7 @@ def radii(  # noqa: PLR0913 (as above)
     """
     found = _images(images, labels)
     model, request, aim = _asked(network, found.shape, config, (device, threads, timeout), seed, (tolerance, max_eps))
-    return Sweep(request, request.status(), model, found, Neighbourhood.of(norm, clip, mean, std), aim).run()
+    return RadiusSweep(request, request.status(), model, found, Neighbourhood.of(norm, clip, mean, std), aim).run()
 
 
 def _array(values: Numbers, name: str) -> NDArray[Any]:

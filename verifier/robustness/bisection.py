@@ -31,7 +31,7 @@ from verifier.result.result import Statistics
 from verifier.result.status import Status
 from verifier.result.verdict import Reason
 from verifier.robustness.place import Place
-from verifier.robustness.radius import Known, Radius, Trial, between, rounded
+from verifier.robustness.radius import Bracket, Radius, Trial, between, rounded
 
 DIGITS = 12
 """Significant digits of a radius that a counterexample refutes, at most; less where the tolerance needs no more."""
@@ -110,7 +110,7 @@ class Bisection:
     aim: Aim = field(default_factory=Aim)
     reach: Reach | None = None  # made if there is none
     hear: Callable[[Trial], None] = lambda trial: None
-    known: Known = field(default_factory=Known)
+    known: Bracket = field(default_factory=Bracket)
     _longest: float = 0.0  # seconds of a radius that a search has decided
     _device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 

@@ -117,7 +117,7 @@ def _text(end: float | None) -> str:
 
 
 @dataclass(eq=False)
-class Sweep:
+class RadiusSweep:
     """Image after image; what is known can be drawn up at any time, also from another thread."""
 
     request: Request

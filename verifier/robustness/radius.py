@@ -26,7 +26,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Bracket:
     """What is known so far.  `falsified` is the radius of a ball that holds the last witness."""
 
     certified: float | None = None
