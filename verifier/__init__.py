@@ -3,8 +3,9 @@
     import verifier
     result = verifier.verify("net.onnx", "prop.vnnlib", timeout=60)
 
-`verify` decides an instance; `lower_bounds` bounds its rows by one method, without a search; `bounds` bounds the
-hidden neurons.  Nothing heavy is imported here: these three load torch when they are first asked for.
+`verify` decides an instance and `robust` local robustness; `lower_bounds` bounds the rows of an instance by one method,
+without a search; `bounds` bounds the hidden neurons.  `dataset` tells how many images are classified robustly, `radius`
+and `radii` how far they may move.  Nothing heavy is imported here: these load torch when they are first asked for.
 """
 
 from __future__ import annotations
@@ -12,21 +13,50 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verifier.api import bounds, lower_bounds, verify
+    from verifier.api import bounds, lower_bounds, robust, verify
+    from verifier.property.arrays import Around
     from verifier.result.lower_bounds import LowerBounds
     from verifier.result.result import Result
     from verifier.result.verdict import Reason, Verdict
+    from verifier.robustness.accuracy import Accuracy
+    from verifier.robustness.api import dataset, radii, radius
+    from verifier.robustness.radii import Radii
+    from verifier.robustness.radius import Radius
 
 __version__ = "0.1.0"
-__all__ = ["LowerBounds", "Reason", "Result", "Verdict", "bounds", "lower_bounds", "verify"]
+__all__ = [
+    "Accuracy",
+    "Around",
+    "LowerBounds",
+    "Radii",
+    "Radius",
+    "Reason",
+    "Result",
+    "Verdict",
+    "bounds",
+    "dataset",
+    "lower_bounds",
+    "radii",
+    "radius",
+    "robust",
+    "verify",
+]
 
 _HOMES = {
+    "Accuracy": "verifier.robustness.accuracy",
+    "Around": "verifier.property.arrays",
     "LowerBounds": "verifier.result.lower_bounds",
+    "Radii": "verifier.robustness.radii",
+    "Radius": "verifier.robustness.radius",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
     "Verdict": "verifier.result.verdict",
     "bounds": "verifier.api",
+    "dataset": "verifier.robustness.api",
     "lower_bounds": "verifier.api",
+    "radii": "verifier.robustness.api",
+    "radius": "verifier.robustness.api",
+    "robust": "verifier.api",
     "verify": "verifier.api",
 }
 

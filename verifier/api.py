@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 
@@ -9,17 +10,19 @@ import torch
 
 from verifier.arguments import LARGEST_SEED, shown, whole_number
 from verifier.bounding import HIDDEN
+from verifier.bounding.core.ball import InputBall
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.hidden import GroupBounds
 from verifier.config import Config, iteration_overrides, load_config
 from verifier.errors import InputError
-from verifier.loading import Loaded, Source, given
+from verifier.loading import Loaded, Source, given, given_robustness
 from verifier.machine import Machine
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.magnitudes import beyond, spoiled
 from verifier.pipeline import Request, decide
 from verifier.precision import full_precision, own_defaults
-from verifier.property.arrays import Numbers, Unsafe
+from verifier.property.arrays import Around, Numbers, Unsafe, as_array
+from verifier.property.robustness import LocalRobustness, Number, Scaling
 from verifier.result.lower_bounds import PHASES, LowerBounds
 from verifier.result.result import Result
 from verifier.survey import Survey
@@ -34,6 +37,7 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     lower: Numbers | None = None,
     upper: Numbers | None = None,
     unsafe: Unsafe | None = None,
+    around: Around | None = None,
     config: str | PathLike[str] | Config = "auto",
     timeout: float | None = None,
     device: str = "auto",
@@ -50,7 +54,9 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
 
         verifier.verify(module, lower=x - 0.1, upper=x + 0.1, unsafe=[([[1.0, -1.0]], [0.0])])
 
-    asks whether y_0 <= y_1 is possible anywhere in the box.  `timeout` counts seconds from the call.
+    asks whether y_0 <= y_1 is possible anywhere in the box.  `around` is another input set, `verifier.Around(x, eps,
+    norm)`: all points near x in a norm; with a box, those of them that lie in it.  `timeout` counts seconds from the
+    call.
 
     Guarantees: `sat` comes with a counterexample that the original network confirmed, `unsat` with bounds that
     include all rounding errors.  `arithmetic` of the result says whether real arithmetic confirms a counterexample,
@@ -59,7 +65,41 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     resolved = load_config(config)
     machine = Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
-    request = Request(given(network, prop, (lower, upper), unsafe), resolved, machine, number)
+    request = Request(given(network, prop, (lower, upper, around), unsafe), resolved, machine, number)
+    return decide(request, request.status())
+
+
+def robust(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)
+    network: Source,
+    x: Numbers,
+    eps: Number,
+    label: int | None = None,
+    *,
+    norm: str | float = "inf",
+    clip: tuple[Number, Number] | None = None,
+    mean: Number | Sequence[Number] = 0,
+    std: Number | Sequence[Number] = 1,
+    config: str | PathLike[str] | Config = "auto",
+    timeout: float | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    seed: int = 0,
+) -> Result:
+    """Decides local robustness: do all inputs within `eps` of `x` have the class `label`?  `unsat`: they have.
+
+        verifier.robust(module, image, 0.5, norm=2, clip=(0, 1), mean=0.1307, std=0.3081)
+
+    `x`, `eps` and `clip`, the range of valid inputs, are in units before normalisation: the network gets (x - mean) /
+    std, with one number or one per channel.  The norm is 'inf', 2 or 1.  Without a label it is the class that the
+    network gives to x.  A float stands for the decimal that Python prints for it; 8/255 may be given as "8/255".
+
+    Guarantees: those of `verify`.
+    """
+    resolved, machine = load_config(config), Machine.of(device, threads, timeout)
+    number = whole_number(seed, "seed", 0, LARGEST_SEED)
+    scaling = Scaling(*(one if isinstance(one, list | tuple) else (one,) for one in (mean, std)))
+    near = LocalRobustness(as_array(x, "x"), label, 0, eps, clip, scaling, norm)
+    request = Request(given_robustness(network, near), resolved, machine, number)
     return decide(request, request.status())
 
 
@@ -70,6 +110,7 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
     lower: Numbers | None = None,
     upper: Numbers | None = None,
     unsafe: Unsafe | None = None,
+    around: Around | None = None,
     method: str = "alpha_crown",
     iterations: int | None = None,
     config: str | PathLike[str] | Config = "auto",
@@ -94,7 +135,7 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
         resolved = load_config(resolved, iteration_overrides([method], count))
     machine = Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
-    request = Request(given(network, prop, (lower, upper), unsafe), resolved, machine, number)
+    request = Request(given(network, prop, (lower, upper, around), unsafe), resolved, machine, number)
     return Survey.of(request, [method], request.status(PHASES)).run()[0]
 
 
@@ -104,6 +145,7 @@ def bounds(
     *,
     lower: Numbers | None = None,
     upper: Numbers | None = None,
+    around: Around | None = None,
     method: str = "best",
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Lower and upper bounds of every layer before its ReLU: a pair of tensors [N, n_k] per group, last the output.
@@ -115,7 +157,7 @@ def bounds(
     """
     if not isinstance(method, str) or method not in HIDDEN.names():
         raise InputError(f"method {shown(method)} is unknown; there are {', '.join(HIDDEN.names())}")
-    instance = given(network, prop, (lower, upper), None, needs_unsafe=False)
+    instance = given(network, prop, (lower, upper, around), None, needs_unsafe=False)
     with own_defaults(), full_precision():
         region = _layer_bounds(instance.load(), HIDDEN.build(method))
     return list(zip(region.l_hat, region.u_hat, strict=True))
@@ -128,7 +170,8 @@ def _layer_bounds(instance: Loaded, method: GroupBounds) -> Region:
     net = faithful_network(instance.model, sides)
     check_against(instance.model, net, sides)
     lower, upper = (torch.from_numpy(side) for side in sides)
+    inputs = Region(lower, upper, ball=InputBall.of(instance.property.ball, lower))
     if beyond(net, torch.maximum(lower.abs(), upper.abs()).amax(dim=0)) is not None:
         net = spoiled(net)
     whole = replace(net, groups=net.layers, output=net.output)
-    return method.region(whole, lower, upper, Until())
+    return method.completed(whole, inputs, Until())

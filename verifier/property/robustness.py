@@ -1,12 +1,13 @@
 """Local robustness as a property: all points near an input must keep its class.
 
-The text is VNN-LIB 1.0.  Its box contains the exact one: centre plus and minus eps, clipped, then normalised, all in
-rational arithmetic; the decimals are rounded outward at the 17th significant digit.
+In the maximum norm it has a text in VNN-LIB 1.0.  Its box contains the exact one: centre plus and minus eps, clipped,
+then normalised, all in rational arithmetic; the decimals are rounded outward at the 17th significant digit.
 """
 
 from __future__ import annotations
 
 import decimal
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verifier.errors import InputError
+from verifier.property.ball import norm_number
+from verifier.property.near import Near, Side
+from verifier.property.property import Clause, ExactRow, Property, RoundedRows
 
 DIGITS = 17
+FORM = "local robustness"
+"""The first key of a statement that has no form in VNN-LIB."""
 Number = float | str | Fraction
 
 
@@ -32,74 +38,149 @@ class Scaling:
     mean: Sequence[Number] = (0,)
     std: Sequence[Number] = (1,)
 
+    def per_value(self, shape: tuple[int, ...]) -> tuple[list[Fraction], list[Fraction]]:
+        """Mean and std of every entry of a flat input.
+
+        With several channels the channel axis is the first one that is not a batch axis of size 1 (CHW or 1CHW).
+        Raises InputError if there are not as many values as channels, or if a std is not positive.
+        """
+        means, stds = _per_value(self.mean, "mean", shape), _per_value(self.std, "std", shape)
+        if min(stds, default=Fraction(1)) <= 0:
+            raise InputError("std must be positive")
+        return means, stds
+
+    def floats(self, shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The same, rounded."""
+        means, stds = self.per_value(shape)
+        return np.array([float(mean) for mean in means]), np.array([float(std) for std in stds])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRobustness:
-    """The ball of radius `eps` in the maximum norm around `centre`, in which class `label` of `classes` must win.
+    """The points within `eps` of `centre` in a norm ('inf', 2 or 1), where class `label` of `classes` must win.
 
     Requires: `centre` and `eps` are in pixel space, before `scaling`.  The bounds are cut off at `clip` in pixel space.
-    With several channels the channel axis is the first one that is not a batch axis of size 1 (CHW or 1CHW).
     """
 
     centre: NDArray[Any]
-    label: int
+    label: int | None  # None until the network is asked
     classes: int
     eps: Number
     clip: tuple[Number, Number] | None = None
     scaling: Scaling = Scaling()
+    norm: str | float = "inf"
+
+    def property(self) -> Property:
+        """What is asked, with all numbers as they are.  Raises InputError if some value makes no sense."""
+        label, near = self._winner(), self.near()
+        boxes = near.boxes()
+        rows = [
+            ExactRow(tuple(sorted(((label, Fraction(1)), (j, Fraction(-1))))), (), Fraction(0), strict=False)
+            for j in range(self.classes)
+            if j != label
+        ]
+        size, box = self.centre.size, (boxes.lower[0], boxes.upper[0])
+        clauses = tuple(Clause(0, RoundedRows.of([row], size, self.classes, box)) for row in rows)
+        return Property(size, self.classes, boxes, clauses, ball=near.ball)
+
+    def _winner(self) -> int:
+        """The class that must win.  Raises InputError if there is none of that number, or no other one."""
+        if self.label is None or not (self.classes >= 2 and 0 <= self.label < self.classes):
+            raise InputError(f"label {self.label} is not one of {self.classes} classes, of which there must be two")
+        return self.label
 
     def vnnlib(self) -> str:
         """The property's text.  Raises InputError if some value makes no sense."""
-        if not (self.classes >= 2 and 0 <= self.label < self.classes):
-            raise InputError(f"label {self.label} is not one of {self.classes} classes, of which there must be two")
+        label = self._winner()
+        if norm_number(self.norm) is not None:
+            raise InputError(
+                f"a ball in the norm {self.norm} has no form in VNN-LIB 1.0, whose input sets are boxes: decide it "
+                "without a file"
+            )
         bounds = self.bounds()
-        lines = [f"; local robustness: class {self.label} within {self.eps} of the centre in the maximum norm"]
+        lines = [f"; local robustness: class {label} within {self.eps} of the centre in the maximum norm"]
         lines += [f"(declare-const X_{i} Real)" for i in range(len(bounds))]
         lines += [f"(declare-const Y_{j} Real)" for j in range(self.classes)]
         for i, (low, high) in enumerate(bounds):
             lines.append(f"(assert (>= X_{i} {decimal_text(low, down=True)}))")
             lines.append(f"(assert (<= X_{i} {decimal_text(high, down=False)}))")
         lines.append("(assert (or")
-        lines += [f"    (and (>= Y_{j} Y_{self.label}))" for j in range(self.classes) if j != self.label]
+        lines += [f"    (and (>= Y_{j} Y_{label}))" for j in range(self.classes) if j != label]
         return "\n".join([*lines, "))", ""])
+
+    def as_json(self) -> str:
+        """What is asked, in a form that every norm has; `robustness_of` reads it."""
+        clip = None if self.clip is None else [str(end) for end in self.clip]
+        mean, std = ([str(value) for value in part] for part in (self.scaling.mean, self.scaling.std))
+        head = {FORM: 1, "label": self._winner(), "norm": str(self.norm), "eps": str(self.eps), "clip": clip}
+        shape, values = list(self.centre.shape), self.centre.reshape(-1).tolist()
+        return json.dumps(head | {"mean": mean, "std": std, "shape": shape, "centre": values}) + "\n"
 
     def bounds(self) -> list[tuple[Fraction, Fraction]]:
         """The exact box, flat in C order."""
-        eps = _exact(self.eps, "eps")
+        return self.near().sides
+
+    def near(self) -> Near:
+        """The points, in the coordinates of the network."""
+        eps = exact(self.eps, "eps")
         if eps < 0:
             raise InputError(f"eps is {self.eps}, it must not be negative")
         if self.centre.dtype.kind not in "fiub" or not self.centre.size:
             raise InputError("the centre must be a non-empty array of numbers")
         if not np.isfinite(self.centre).all():
             raise InputError("the centre holds values that are not finite")
-        clip = None if self.clip is None else (_exact(self.clip[0], "clip"), _exact(self.clip[1], "clip"))
-        means, stds = self._per_value(self.scaling.mean, "mean"), self._per_value(self.scaling.std, "std")
-        found = []
-        for i, value in enumerate(self.centre.reshape(-1).tolist()):
-            low, high = Fraction(value) - eps, Fraction(value) + eps
-            if clip is not None:
-                low, high = max(low, clip[0]), min(high, clip[1])
-            if low > high:
-                raise InputError(f"value {i} of the centre, {value}, is further than eps from the clipping range")
-            if stds[i] <= 0:
-                raise InputError("std must be positive")
-            found.append(((low - means[i]) / stds[i], (high - means[i]) / stds[i]))
-        return found
+        means, stds = self.scaling.per_value(self.centre.shape)
+        values = [Fraction(value) for value in self.centre.reshape(-1).tolist()]
+        centre = [(v - mean) / std for v, mean, std in zip(values, means, stds, strict=True)]
+        return Near(
+            centre, stds, eps, norm_number(self.norm), self._range(eps, values, list(zip(means, stds, strict=True)))
+        )
 
-    def _per_value(self, values: Sequence[Number], what: str) -> list[Fraction]:
-        """One number per entry of the flat centre."""
-        exact = [_exact(value, what) for value in values]
-        size = self.centre.size
-        if len(exact) == 1:
-            return exact * size
-        shape = self.centre.shape
-        channels = next((n for n in shape[:-1] if n != 1), 1) if len(shape) > 1 else size
-        if len(exact) != channels:
-            raise InputError(f"{what} has {len(exact)} values, an input of shape {list(shape)} has {channels} channels")
-        return [value for value in exact for _ in range(size // channels)]
+    def _range(
+        self, eps: Fraction, values: list[Fraction], scales: list[tuple[Fraction, Fraction]]
+    ) -> list[Side] | None:
+        """The clipping range in the coordinates of the network."""
+        if self.clip is None:
+            return None
+        low, high = (exact(end, "clip") for end in self.clip)
+        for i, value in enumerate(values):
+            if max(value - eps, low) > min(value + eps, high):
+                raise InputError(
+                    f"value {i} of the centre, {float(value)}, is further than eps from the clipping range"
+                )
+        return [((low - mean) / std, (high - mean) / std) for mean, std in scales]
 
 
-def _exact(value: Number, what: str) -> Fraction:
+def robustness_of(text: bytes) -> LocalRobustness | None:
+    """What `as_json` has written, for a network whose classes are not counted yet; None if it is something else.
+
+    Raises InputError if a value is missing or makes no sense.
+    """
+    if not text.lstrip().startswith(f'{{"{FORM}"'.encode()):
+        return None
+    try:
+        data = json.loads(text)
+        centre = np.array(data["centre"], dtype=np.float64).reshape(data["shape"])
+        clip = None if data["clip"] is None else (str(data["clip"][0]), str(data["clip"][1]))
+        scaling = Scaling([str(value) for value in data["mean"]], [str(value) for value in data["std"]])
+        return LocalRobustness(centre, int(data["label"]), 0, str(data["eps"]), clip, scaling, str(data["norm"]))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise InputError("this is no statement of local robustness: a value is missing or of another kind") from error
+
+
+def _per_value(values: Sequence[Number], what: str, shape: tuple[int, ...]) -> list[Fraction]:
+    """One number per entry of a flat array of that shape."""
+    found = [exact(value, what) for value in values]
+    size = math.prod(shape)
+    if len(found) == 1:
+        return found * size
+    channels = next((n for n in shape[:-1] if n != 1), 1) if len(shape) > 1 else size
+    if len(found) != channels:
+        raise InputError(f"{what} has {len(found)} values, an input of shape {list(shape)} has {channels} channels")
+    return [value for value in found for _ in range(size // channels)]
+
+
+def exact(value: Number, what: str) -> Fraction:
     """The rational that a number stands for: a float is the decimal that is printed for it."""
     try:
         if isinstance(value, float | np.floating) and not math.isfinite(value):

@@ -92,7 +92,9 @@ class Blunt:
         Of curves and products only those are bounded again whose sweeps are short: the time is better spent on ReLUs.
         """
         return [
-            self._bounds(options, stage, box).region(self.net, region.lower, region.upper, until)
+            self._bounds(options, stage, box).completed(
+                self.net, Region(region.lower, region.upper, ball=region.ball), until
+            )
             for box, region in self.known.items()
         ]
 
