@@ -3,6 +3,10 @@
 Every output is compared by its own scale, in many boxes of the property and beyond them.  What counts as a
 disagreement is measured, not guessed: the network is run in the file's precision too, and what that differs from
 float64 is the rounding noise of each output.
+
+Half precision leaves so few digits that noise would hide mistakes.  A file that computes in it is run once more with
+float32 in its place, where the lowered network must agree as that of any float32 file; and with the file itself, up to
+the noise that errors of a unit of float16 make in every layer.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ RELATIVE = 2.0**10
 NOISE = 100.0
 """Multiples of an output's rounding noise, as seen on a few points, that are still noise."""
 
+HALF_RELATIVE, HALF_NOISE = 4.0, 8.0
+"""The same for files that compute in half precision."""
+
 SHAKEN = 3
 """Runs with errors of random signs by which the noise of smooth functions and steps is seen."""
 
@@ -40,7 +47,11 @@ READ = 10
 
 @runtime_checkable
 class Judged(Protocol):
-    """What is asked of a model here; one that knows how many `numbers` it holds is run less often if these are many."""
+    """What is asked of a model here; one that knows how many `numbers` it holds is run less often if these are many.
+
+    One that computes in another precision than that of its inputs says so by `rounding`, and one that computes in half
+    precision is the same network in float32 by `widened`.
+    """
 
     dtype: np.dtype[Any]
 
@@ -120,6 +131,9 @@ def _compare(model: Judged, network: Network, points: Array, inside: bool) -> fl
     """The largest relative difference at these points; those beyond the boxes may overflow, those inside may not."""
     with np.errstate(over="ignore"):
         points = points.astype(model.dtype)
+    widened: Judged | None = getattr(model, "widened", None)
+    if widened is not None:
+        _compare(widened, network, points, inside)
     expected = np.asarray(model.run(points), dtype=np.float64)
     if expected.shape[-1] != network.n_out:
         raise NetworkMismatch(f"the lowered network has {network.n_out} outputs, the original {expected.shape[-1]}")
@@ -131,11 +145,12 @@ def _compare(model: Judged, network: Network, points: Array, inside: bool) -> fl
         return 0.0
     found = network.forward(x.to(network.output.bias.dtype)).to(torch.float64).numpy()
     size = np.maximum(np.abs(expected), np.abs(found))
-    unit = np.finfo(model.dtype)
-    allowed = RELATIVE * (unit.eps * size + unit.tiny)
+    kind = getattr(model, "rounding", model.dtype)
+    unit, half = np.finfo(kind), kind == np.float16
+    allowed = (HALF_RELATIVE if half else RELATIVE) * (float(unit.eps) * size + float(unit.tiny))
     difference = np.abs(found - expected)
     if not (difference <= allowed).all():  # what rounding explains is dearer to find out
-        allowed = allowed + _rounding(network, x, model.dtype)
+        allowed = allowed + (_half_noise(network, x) if half else _rounding(network, x, kind))
     if not (difference <= allowed).all():
         i, j = np.unravel_index(np.argmax(np.nan_to_num(difference / allowed, nan=np.inf)), size.shape)
         raise NetworkMismatch(
@@ -156,26 +171,38 @@ def _applied(function: Function, t: Tensor, error: Tensor) -> tuple[Tensor, Tens
     return value, torch.maximum(high - value, value - low)
 
 
-def _shaken(network: Network, x: Float64[Tensor, "P n0"], seed: int) -> Float64[Tensor, "P n_y"]:
+def _shaken(
+    network: Network, x: Float64[Tensor, "P n0"], seed: int, kind: type[np.floating] = np.float32
+) -> Float64[Tensor, "P n_y"]:
     """The outputs if every function but ReLUs errs by a unit of float32, in what it reads and in what it gives.
 
     Libraries approximate smooth functions with absolute errors of such a size, and steps jump at the least rounding.
+    By a unit of float16 everything errs, ReLUs and the output too.
     """
     generator = torch.Generator().manual_seed(seed)
-    unit = float(np.finfo(np.float32).eps)
+    unit, everything = float(np.finfo(kind).eps), kind == np.float16
+    least = float(np.finfo(kind).smallest_subnormal) if everything else 0.0
     values = [x]
-    for layer in network.groups:
+    for layer in network.layers:
         x_hat = layer.forward(values).expand(len(x), layer.size)
-        if layer.function.is_relu:
-            values.append(layer.function.value(x_hat))
-            continue
-        size = layer.bias.abs()
-        for source, term in layer.terms:
-            size = size + term.magnitude(values[source].abs())
-        x_hat = x_hat + unit * size * _signs(x_hat, generator)
-        value = layer.function.value(x_hat)
-        values.append(value + unit * value.abs().clamp(min=1.0) * _signs(value, generator))
-    return network.output.forward(values).expand(len(x), network.n_out)
+        if everything or not (layer is network.output or layer.function.is_relu):
+            size = layer.bias.abs()
+            for source, term in layer.terms:
+                size = size + term.magnitude(values[source].abs())
+            x_hat = x_hat + (unit * size + least) * _signs(x_hat, generator)
+        value = x_hat if layer is network.output else layer.function.value(x_hat)
+        if not (layer is network.output or layer.function.is_relu):
+            value = value + unit * value.abs().clamp(min=1.0) * _signs(value, generator)
+        values.append(value)
+    return values[-1]
+
+
+def _half_noise(network: Network, x: Float64[Tensor, "P n0"]) -> Array:
+    """By how much errors of a unit of float16 in every layer may change each output: [n_y], the same at all points."""
+    network = network.to(x.device, torch.float64)
+    exact = network.forward(x)
+    runs = torch.stack([_shaken(network, x, seed, np.float16) for seed in range(SHAKEN)])
+    return (HALF_NOISE * (runs - exact).abs().nan_to_num(0.0, 0.0).amax(dim=(0, 1))).numpy()
 
 
 def _signs(like: Tensor, generator: torch.Generator) -> Tensor:
