@@ -20,7 +20,7 @@ from verifier.bounding.frugal import Frugal, is_large
 from verifier.bounding.hidden import GroupBounds
 from verifier.clock import Clock
 from verifier.config import Config
-from verifier.errors import UnsupportedOperator
+from verifier.errors import NotFinite, UnsupportedOperator
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.blind import Blind
 from verifier.falsify.every_point import proved_by_all_points
@@ -232,13 +232,19 @@ class Pipeline:
                 return None
             return FirstOf((self.falsifier, thorough(self.request.seed))).attack(self.target, self.status.clock)
 
-    def _unproved(self, layer: str) -> Result:
-        """What can be said of a network with numbers that no proof can be made with: `sat`, or nothing."""
+    def _unproved(self, why: str) -> Result:
+        """What can be said of a network of which nothing can be proved: `sat`, or nothing.
+
+        Gradients lead to where numbers overflow, so points are tried by the original network alone as well.
+        """
+        options, target = self.request.config.falsify, self.target
         with self.status.phase("attack"), torch_threads(1):
             witness = self.falsify()
+            if witness is None and options.enabled and target.reserve.found() is None:
+                by_points = Blind(self.request.seed, judge=target.judge)
+                witness = by_points.attack(target.model, target.prop, self._share(UNREAD * options.seconds))
         if witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
-        why = f"the numbers of layer '{layer}' are too large for a proof in 64-bit floats"
         return self.status.conclude(Verdict.UNKNOWN, Reason.NUMERICS, why)
 
     def _first_look(self) -> tuple[Counterexample | None, ClauseBounds | None]:
@@ -402,6 +408,7 @@ def problem_of(
 ) -> Problem:
     """The instance, checked: counts fit, and the lowered and merged network computes what the original one does.
 
+    Where the original one has no numbers to compare with inside of a box, nothing can be proved of the instance.
     Raises UnsupportedOperator or InputError, naming the file.
     """
     model, prop = loaded.model, loaded.property
@@ -410,13 +417,18 @@ def problem_of(
     simpler = restate(given, prop)
     found = merge(given if simpler is None else simpler.network)
     whole = found.network if simpler is None else given  # which has all outputs of the file
-    problem = canonicalise(whole, prop)
+    problem, doubt = canonicalise(whole, prop), None
     if len(prop.boxes):
-        check_against(model, whole, boxes, seed)
+        try:
+            check_against(model, whole, boxes, seed)
+        except NotFinite as error:
+            log.warning("%s: nothing can be proved", error.message)
+            doubt = error.message
     if simpler is not None:
         stated = None if simpler.equivalent else Stated(problem.network, prop)
         problem = replace(canonicalise(found.network, simpler.property), stated=stated)
-    return replace(problem, merged=found.layers)
+    problem = replace(problem, merged=found.layers)
+    return problem if doubt is None else problem.unprovable(doubt)
 
 
 def moved(problem: Problem, device: torch.device) -> Problem:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from verifier.errors import InputError, NetworkMismatch
+from verifier.errors import InputError, NetworkMismatch, NotFinite
 from verifier.functions import Function
 from verifier.network.magnitudes import radii
 from verifier.network.network import Network
@@ -74,8 +74,8 @@ def check_against(model: Judged, network: Network, boxes: Boxes, seed: int = 0, 
     """Compare `network` with `model.run` at points of the boxes [N, n0] and beyond, `count` in a box if there is one.
 
     Returns the largest difference of an output inside of the boxes, relative to the output's own size there.  Raises
-    NetworkMismatch if they differ by more than rounding explains, and InputError if the model's own outputs are not
-    finite in a box or the sizes do not match.
+    NetworkMismatch if they differ by more than rounding explains, InputError if the sizes do not match, and NotFinite
+    if some outputs of the model itself are not finite in a box and all others agree.
     """
     lower, upper = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in boxes)
     if lower.shape[1:] != (network.n_in,) or upper.shape != lower.shape:
@@ -84,16 +84,21 @@ def check_against(model: Judged, network: Network, boxes: Boxes, seed: int = 0, 
     most = max(12, int(WORK / max(network.work, READ * getattr(model, "numbers", 0), 1)))
     chosen = _some_boxes(lower, upper, generator, min(MOST_BOXES, most // 2))
     each = max(2, min(count, most // len(chosen[0])) if len(chosen[0]) == 1 else min(4, most // len(chosen[0])))
-    worst = 0.0
+    worst, failed = 0.0, None
     for low, high in zip(*chosen, strict=True):
         points = sample_box(low, high, generator, each)
-        worst = max(worst, _compare(model, network, points, inside=True))
+        try:
+            worst = max(worst, _compare(model, network, points, inside=True))
+        except NotFinite as error:
+            failed = error
     _compare(model, network, _points_beyond(chosen, 12 if most > 100 else 6, generator), inside=False)
+    if failed is not None:
+        raise failed
     return worst
 
 
 def compare(model: Judged, network: Network, points: Array) -> None:
-    """Compare both at some points.  Raises NetworkMismatch, and InputError if the model's outputs are not finite."""
+    """Compare both at some points.  Raises NetworkMismatch, and NotFinite if the model's outputs are not finite."""
     _compare(model, network, points, inside=True)
 
 
@@ -128,7 +133,10 @@ def _points_beyond(boxes: Boxes, count: int, generator: np.random.Generator) -> 
 
 
 def _compare(model: Judged, network: Network, points: Array, inside: bool) -> float:
-    """The largest relative difference at these points; those beyond the boxes may overflow, those inside may not."""
+    """The largest relative difference at these points.
+
+    Those beyond the boxes may overflow.  Of those inside NotFinite is raised, once all that are finite agree.
+    """
     with np.errstate(over="ignore"):
         points = points.astype(model.dtype)
     widened: Judged | None = getattr(model, "widened", None)
@@ -139,7 +147,9 @@ def _compare(model: Judged, network: Network, points: Array, inside: bool) -> fl
         raise NetworkMismatch(f"the lowered network has {network.n_out} outputs, the original {expected.shape[-1]}")
     finite = np.isfinite(expected).all(axis=1) & np.isfinite(points).all(axis=1)
     if inside and not finite.all():
-        raise InputError("the network's outputs are not finite inside of the input box")
+        if finite.any():
+            _compare(model, network, points[finite], inside)
+        raise NotFinite("the network's outputs are not finite inside of the input box")
     expected, x = expected[finite], torch.from_numpy(points[finite].astype(np.float64))
     if not len(expected):
         return 0.0
