@@ -29,6 +29,7 @@ from verifier.falsify.target import Target
 from verifier.loading import Given, Loaded, Original
 from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
+from verifier.network.lowering.tracing import MOST_NEURONS
 from verifier.network.merge import Merging, merging
 from verifier.network.models.module import ModuleModel
 from verifier.network.models.onnx import OnnxModel
@@ -218,12 +219,23 @@ class Pipeline:
             if self.recording is not None:
                 self.recording.settled(found)
             return self.status.conclude(Verdict.UNSAT)
-        with self.status.phase("attack"), torch_threads(1):
-            witness = self.refine(found)
+        if self.too_many is None or self.target.reserve.found() is None:  # a witness in reserve is the answer then
+            with self.status.phase("attack"), torch_threads(1):
+                witness = self.refine(found)
         if witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
+        if self.too_many is not None:
+            return self.status.conclude(Verdict.UNKNOWN, Reason.LIMIT, self.too_many)
         with self.status.phase("search"), torch_threads(1):
             return self._conclude(self.search(found))
+
+    @property
+    def too_many(self) -> str | None:
+        """Why there is no search, if the network is too large for any."""
+        count = self.problem.network.neurons
+        if count <= MOST_NEURONS:
+            return None
+        return f"the network has {count / 1e6:.1f} million neurons: what attacks and bounds leave open is not searched"
 
     def attack(self) -> Counterexample | None:
         """A quick attack, then a thorough one."""
@@ -310,11 +322,14 @@ class Pipeline:
         return found if cheap is None else replace(found, regions={})  # the search by signs needs better ones
 
     def _cheap(self, hidden: GroupBounds) -> GroupBounds | None:
-        """What suffices for a large network of which few inputs move: boxes are cut first, and bounded again anyway."""
+        """What suffices for a large network of which few inputs move: boxes are cut first, and bounded again anyway.
+
+        Of a network that is too large for a search it is all that there is time for.
+        """
         problem = self.problem
         if not isinstance(hidden, Frugal) or not is_large(problem.network, len(problem.lower)):
             return None
-        return hidden.cheap() if self._whole(Journal()).by_inputs(problem) else None
+        return hidden.cheap() if self.too_many or self._whole(Journal()).by_inputs(problem) else None
 
     def _worst(self, lower: float) -> None:
         self.status.lower_bound = lower

@@ -78,6 +78,14 @@ def files_of(folder: Path) -> list[Path]:
     return sorted((folder / "onnx").iterdir())
 
 
+def first_instance(folder: Path, name: str) -> tuple[Path, Path]:
+    """The first network of a family with that name in its path, and its property."""
+    files_of(folder)
+    rows = csv.reader((folder / "instances.csv").read_text().splitlines())
+    network, prop, _ = next(row for row in rows if name in row[0])
+    return folder / network, folder / prop
+
+
 @pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.slow] if f in SLOW else []) for f in LOWERED])
 def test_family(family, benchmarks):
     files = files_of(benchmarks / family)
@@ -116,16 +124,12 @@ def test_every_family_is_in_one_of_the_tables(benchmarks):
 
 @pytest.mark.parametrize("name", ["unet_simp_small", "unet_upsample_small"])
 def test_what_cannot_be_bounded_is_attacked_and_named(name, benchmarks):
-    folder = benchmarks / "carvana_unet"
-    if not folder.is_dir():
-        pytest.skip("the family carvana_unet is not here")
-    rows = csv.reader((folder / "instances.csv").read_text().splitlines())
-    network, prop, _ = next(row for row in rows if name in row[0])
+    network, prop = first_instance(benchmarks / "carvana_unet", name)
     config = load_config("auto", ["falsify.seconds=0.05"])
-    result = verifier.verify(folder / network, folder / prop, config=config, threads=1, timeout=60)
+    result = verifier.verify(network, prop, config=config, threads=1, timeout=60)
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, Reason.UNSUPPORTED)
     assert "of type ArgMax" in (result.message or "")
-    found = [error.op_type for error in load_onnx(folder / network).refusals()]
+    found = [error.op_type for error in load_onnx(network).refusals()]
     assert found[0] == "ArgMax"
     assert {"ArgMax", "OneHot", "Equal"} <= set(found)
 
@@ -134,12 +138,8 @@ def test_what_cannot_be_bounded_is_attacked_and_named(name, benchmarks):
 @pytest.mark.parametrize("name", ["patch-1", "patch-3"])
 def test_what_reads_integers_is_tried_by_all_of_them(name, benchmarks):
     """Either every combination is looked at, or the answer names the operator that is in the way."""
-    folder = benchmarks / "cctsdb_yolo"
-    if not folder.is_dir():
-        pytest.skip("the family cctsdb_yolo is not here")
-    rows = csv.reader((folder / "instances.csv").read_text().splitlines())
-    network, prop, _ = next(row for row in rows if name in row[0])
-    result = verifier.verify(folder / network, folder / prop, threads=1, timeout=120)
+    network, prop = first_instance(benchmarks / "cctsdb_yolo", name)
+    result = verifier.verify(network, prop, threads=1, timeout=120)
     assert result.verdict in {Verdict.SAT, Verdict.UNSAT} or "of type" in (result.message or "")
 
 

@@ -40,6 +40,8 @@ SHAKEN = 3
 
 MOST_BOXES = 24
 WORK = 2.0e9  # multiplications that the comparison may take, as long as there are a dozen points
+HUGE = 4.0e9  # of one point, from which on three points have to do
+TOGETHER = 1 << 25  # numbers of the widest layer that are computed together
 
 READ = 10
 """Multiplications in which the original reads one of its numbers from memory, zeros that we leave out among them."""
@@ -81,8 +83,9 @@ def check_against(model: Judged, network: Network, boxes: Boxes, seed: int = 0, 
     if lower.shape[1:] != (network.n_in,) or upper.shape != lower.shape:
         raise InputError(f"the network takes {network.n_in} inputs, but the box has {lower.shape[-1]}")
     generator = np.random.default_rng(seed)
-    most = max(12, int(WORK / max(network.work, READ * getattr(model, "numbers", 0), 1)))
-    chosen = _some_boxes(lower, upper, generator, min(MOST_BOXES, most // 2))
+    work = max(network.work, READ * getattr(model, "numbers", 0), 1)
+    most = max(12 if work < HUGE else 3, int(WORK / work))
+    chosen = _some_boxes(lower, upper, generator, max(1, min(MOST_BOXES, most // 2)))
     each = max(2, min(count, most // len(chosen[0])) if len(chosen[0]) == 1 else min(4, most // len(chosen[0])))
     worst, failed = 0.0, None
     for low, high in zip(*chosen, strict=True):
@@ -91,7 +94,8 @@ def check_against(model: Judged, network: Network, boxes: Boxes, seed: int = 0, 
             worst = max(worst, _compare(model, network, points, inside=True))
         except NotFinite as error:
             failed = error
-    _compare(model, network, _points_beyond(chosen, 12 if most > 100 else 6, generator), inside=False)
+    far = 12 if most > 100 else max(1, min(6, most // 2))
+    _compare(model, network, _points_beyond(chosen, far, generator), inside=False)
     if failed is not None:
         raise failed
     return worst
@@ -113,6 +117,8 @@ def sample_box(lower: Array, upper: Array, generator: np.random.Generator, count
 
 def _some_boxes(lower: Array, upper: Array, generator: np.random.Generator, count: int = MOST_BOXES) -> Boxes:
     """Distinct boxes: all of them, or the widest and some more."""
+    if len(lower) == 1:  # what follows takes seconds for images of a hundred thousand numbers
+        return lower, upper
     sides = np.unique(np.concatenate([lower, upper], axis=1), axis=0)
     low, high = sides[:, : lower.shape[1]], sides[:, lower.shape[1] :]
     if len(low) <= count:
@@ -153,7 +159,11 @@ def _compare(model: Judged, network: Network, points: Array, inside: bool) -> fl
     expected, x = expected[finite], torch.from_numpy(points[finite].astype(np.float64))
     if not len(expected):
         return 0.0
-    found = network.forward(x.to(network.output.bias.dtype)).to(torch.float64).numpy()
+    if network.work >= HUGE and model.dtype == np.float32 and network.output.bias.dtype is torch.float64:
+        quick = _outputs(network.to(dtype=torch.float32), x)
+        if (np.abs(quick - expected) <= RELATIVE * np.finfo(np.float32).eps * np.abs(expected)).all():
+            return float((np.abs(quick - expected) / np.maximum(np.abs(expected), 1e-300)).max(initial=0.0))
+    found = _outputs(network, x)
     size = np.maximum(np.abs(expected), np.abs(found))
     kind = getattr(model, "rounding", model.dtype)
     unit, half = np.finfo(kind), kind == np.float16
@@ -170,6 +180,13 @@ def _compare(model: Judged, network: Network, points: Array, inside: bool) -> fl
     with np.errstate(invalid="ignore"):  # what overflows in float64 has nothing in common with a number
         shares = np.nan_to_num(difference / np.maximum(size.max(axis=0), np.finfo(np.float64).tiny), nan=1.0)
     return float(shares.max(initial=0.0))
+
+
+def _outputs(network: Network, x: Float64[Tensor, "P n0"]) -> Array:
+    """In the network's own precision, as many points at a time as the memory allows."""
+    pieces = x.to(network.output.bias.dtype).split(max(1, TOGETHER // max(layer.size for layer in network.layers)))
+    found: Array = torch.cat([network.forward(some) for some in pieces]).to(torch.float64).numpy()
+    return found
 
 
 def _applied(function: Function, t: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
