@@ -60,6 +60,14 @@ class UnsupportedOperator(InputError):
         super().__init__(f"node '{node}' of type {op_type} is not supported: {why}{hint}", path)
 
 
+class TooManyNeurons(UnsupportedOperator):
+    """With this node the network has more neurons than can be bounded."""
+
+
+class NotFinite(InputError):
+    """The original network's outputs are no numbers somewhere in the boxes of the property."""
+
+
 class ConfigError(InputError):
     """A configuration holds an unknown key or a value of the wrong kind."""
 

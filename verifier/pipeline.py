@@ -20,7 +20,7 @@ from verifier.bounding.frugal import Frugal, is_large
 from verifier.bounding.hidden import GroupBounds
 from verifier.clock import Clock
 from verifier.config import Config
-from verifier.errors import InputError, UnsupportedOperator
+from verifier.errors import InputError, NotFinite, UnsupportedOperator
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.blind import Blind
 from verifier.falsify.every_point import proved_by_all_points
@@ -29,6 +29,7 @@ from verifier.falsify.target import Target
 from verifier.loading import Given, Loaded, Original
 from verifier.machine import Machine, WithinMemory, torch_threads
 from verifier.network.judge import check_against, faithful_network
+from verifier.network.lowering.tracing import MOST_NEURONS
 from verifier.network.merge import Merging, merging
 from verifier.network.models.module import ModuleModel
 from verifier.network.models.onnx import OnnxModel
@@ -220,12 +221,23 @@ class Pipeline:
             if self.recording is not None:
                 self.recording.settled(found)
             return self.status.conclude(Verdict.UNSAT)
-        with self.status.phase("attack"), torch_threads(1):
-            witness = self.refine(found)
+        if self.too_many is None or self.target.reserve.found() is None:  # a witness in reserve is the answer then
+            with self.status.phase("attack"), torch_threads(1):
+                witness = self.refine(found)
         if witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
+        if self.too_many is not None:
+            return self.status.conclude(Verdict.UNKNOWN, Reason.LIMIT, self.too_many)
         with self.status.phase("search"), torch_threads(1):
             return self._conclude(self.search(found))
+
+    @property
+    def too_many(self) -> str | None:
+        """Why there is no search, if the network is too large for any."""
+        count = self.problem.network.neurons
+        if count <= MOST_NEURONS:
+            return None
+        return f"the network has {count / 1e6:.1f} million neurons: what attacks and bounds leave open is not searched"
 
     def attack(self) -> Counterexample | None:
         """A quick attack, then a thorough one."""
@@ -234,13 +246,19 @@ class Pipeline:
                 return None
             return FirstOf((self.falsifier, thorough(self.request.seed))).attack(self.target, self.status.clock)
 
-    def _unproved(self, layer: str) -> Result:
-        """What can be said of a network with numbers that no proof can be made with: `sat`, or nothing."""
+    def _unproved(self, why: str) -> Result:
+        """What can be said of a network of which nothing can be proved: `sat`, or nothing.
+
+        Gradients lead to where numbers overflow, so points are tried by the original network alone as well.
+        """
+        options, target = self.request.config.falsify, self.target
         with self.status.phase("attack"), torch_threads(1):
             witness = self.falsify()
+            if witness is None and options.enabled and target.reserve.found() is None:
+                by_points = Blind(self.request.seed, judge=target.judge)
+                witness = by_points.attack(target.model, target.prop, self._share(UNREAD * options.seconds))
         if witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
-        why = f"the numbers of layer '{layer}' are too large for a proof in 64-bit floats"
         return self.status.conclude(Verdict.UNKNOWN, Reason.NUMERICS, why)
 
     def _first_look(self) -> tuple[Counterexample | None, ClauseBounds | None]:
@@ -306,11 +324,14 @@ class Pipeline:
         return found if cheap is None else replace(found, regions={})  # the search by signs needs better ones
 
     def _cheap(self, hidden: GroupBounds) -> GroupBounds | None:
-        """What suffices for a large network of which few inputs move: boxes are cut first, and bounded again anyway."""
+        """What suffices for a large network of which few inputs move: boxes are cut first, and bounded again anyway.
+
+        Of a network that is too large for a search it is all that there is time for.
+        """
         problem = self.problem
         if not isinstance(hidden, Frugal) or not is_large(problem.network, len(problem.lower)):
             return None
-        return hidden.cheap() if self._whole(Journal()).by_inputs(problem) else None
+        return hidden.cheap() if self.too_many or self._whole(Journal()).by_inputs(problem) else None
 
     def _worst(self, lower: float) -> None:
         self.status.lower_bound = lower
@@ -404,12 +425,17 @@ def problem_of(
 ) -> Problem:
     """The instance, checked: counts fit, and the lowered and merged network computes what the original one does.
 
+    Where the original one has no numbers to compare with inside of a box, nothing can be proved of the instance.
     Raises UnsupportedOperator or InputError, naming the file.
     """
     work = Groundwork.of(loaded.model, loaded.property, merge, restate)
     problem = work.problem(loaded.property)
     if len(loaded.property.boxes):
-        work.check(loaded.model, loaded.property.boxes, seed)
+        try:
+            work.check(loaded.model, loaded.property.boxes, seed)
+        except NotFinite as error:
+            log.warning("%s: nothing can be proved", error.message)
+            problem = problem.unprovable(error.message)
     return problem
 
 

@@ -24,7 +24,7 @@ def proto(
         "test",
         [helper.make_tensor_value_info("x", extra.get("dtype", TensorProto.FLOAT), shape)],
         [helper.make_tensor_value_info("y", extra.get("dtype", TensorProto.FLOAT), None)],
-        held,
+        [*held, *extra.get("tensors", ())],
     )
     ir_version = 4 if opset < 12 else 8 if opset < 19 else 10
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)

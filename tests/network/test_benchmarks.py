@@ -78,6 +78,14 @@ def files_of(folder: Path) -> list[Path]:
     return sorted((folder / "onnx").iterdir())
 
 
+def first_instance(folder: Path, name: str) -> tuple[Path, Path]:
+    """The first network of a family with that name in its path, and its property."""
+    files_of(folder)
+    rows = csv.reader((folder / "instances.csv").read_text().splitlines())
+    network, prop, _ = next(row for row in rows if name in row[0])
+    return folder / network, folder / prop
+
+
 @pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.slow] if f in SLOW else []) for f in LOWERED])
 def test_family(family, benchmarks):
     files = files_of(benchmarks / family)
@@ -107,24 +115,32 @@ def test_what_is_not_lowered_is_refused_by_name(family, benchmarks):
 
 def test_every_family_is_in_one_of_the_tables(benchmarks):
     """All but four of the networks are lowered; those four count and cast, and are attacked and named."""
-    present = {folder.name for folder in benchmarks.iterdir() if (folder / "onnx").is_dir()}
-    assert present <= {*LOWERED, *SMOOTH, *LARGE}
+    present = {folder.name: len(files_of(folder)) for folder in benchmarks.iterdir() if (folder / "onnx").is_dir()}
+    tables = LOWERED | {family: sum(counts) for family, counts in (SMOOTH | LARGE).items()}
+    assert present == {family: tables[family] for family in present}
     counts = [*((n, 0) for n in LOWERED.values()), *SMOOTH.values(), *LARGE.values()]
     assert tuple(map(sum, zip(*counts, strict=True))) == (295, 4)
 
 
-def test_what_cannot_be_bounded_is_attacked_and_named(benchmarks):
-    folder = benchmarks / "carvana_unet"
-    if not folder.is_dir():
-        pytest.skip("the family carvana_unet is not here")
-    network, prop, _ = next(csv.reader((folder / "instances.csv").read_text().splitlines()))
+@pytest.mark.parametrize("name", ["unet_simp_small", "unet_upsample_small"])
+def test_what_cannot_be_bounded_is_attacked_and_named(name, benchmarks):
+    network, prop = first_instance(benchmarks / "carvana_unet", name)
     config = load_config("auto", ["falsify.seconds=0.05"])
-    result = verifier.verify(folder / network, folder / prop, config=config, threads=1, timeout=60)
+    result = verifier.verify(network, prop, config=config, threads=1, timeout=60)
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, Reason.UNSUPPORTED)
     assert "of type ArgMax" in (result.message or "")
-    found = [error.op_type for error in load_onnx(folder / network).refusals()]
+    found = [error.op_type for error in load_onnx(network).refusals()]
     assert found[0] == "ArgMax"
     assert {"ArgMax", "OneHot", "Equal"} <= set(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["patch-1", "patch-3"])
+def test_what_reads_integers_is_tried_by_all_of_them(name, benchmarks):
+    """Either every combination is looked at, or the answer names the operator that is in the way."""
+    network, prop = first_instance(benchmarks / "cctsdb_yolo", name)
+    result = verifier.verify(network, prop, threads=1, timeout=120)
+    assert result.verdict in {Verdict.SAT, Verdict.UNSAT} or "of type" in (result.message or "")
 
 
 RELUS = {"base": 3172, "wide": 6244, "deep": 6756}

@@ -173,7 +173,7 @@ def identities(sketch: Sketch, given: Settings) -> Case:
 
 
 def cast(sketch: Sketch, given: Settings) -> Case | None:
-    """To another type and back again."""
+    """To another type and back again; from float to float at points that both of them hold."""
     shape, target = sketch.sizes(given["rank"]), given["to"]
     like = sketch.opset >= 15 and given["like"]
     back = sketch.dtype
@@ -186,7 +186,7 @@ def cast(sketch: Sketch, given: Settings) -> Case | None:
     else:
         middle = sketch.node("Cast", ["x"], to=target)
         output = sketch.node("Cast", [middle], to=back)
-    return sketch.case(shape, output, fine=True)
+    return sketch.case(shape, output, fine=target not in {FLOAT, TensorProto.FLOAT16})  # others need all digits
 
 
 RANKS = range(6)

@@ -17,13 +17,16 @@ import verifier
 from verifier import pipeline
 from verifier.config import load_config
 from verifier.errors import InputError
+from verifier.falsify.real import RationalNetwork, RealArithmetic
 from verifier.loading import GivenFiles, load_networks
 from verifier.naming import networks_of, paths_of, text_of, with_paths
 from verifier.network.judge import check_against
+from verifier.network.models.onnx import load_onnx
 from verifier.network.network import Network
 from verifier.property.joining import JointModel, joint_network
 from verifier.property.joint import LinearSum, ProductTerm
 from verifier.property.vnnlib import load_property, parse
+from verifier.result.counterexample import replay
 from verifier.result.verdict import Verdict
 
 PAIR = declared([("f", "", 3, 2), ("g", "(equal-to f)", 3, 2)])
@@ -320,3 +323,22 @@ def test_all_samples_load(benchmarks: Path) -> None:
         joint += prop.joint is not None
         check_against(model, model.network(), (prop.boxes.lower, prop.boxes.upper), count=4)
     assert joint == 3
+
+
+def test_the_cruise_control_is_unsafe_in_its_own_run_only(benchmarks: Path) -> None:
+    """It saturates at the float32 number next to 100.001, which is below it; rounding in its run goes above it."""
+    folder = benchmarks / "vnnlib2_samples"
+    if not folder.is_dir():
+        pytest.skip("the samples of VNN-LIB 2.0 are not here")
+    prop = load_property(folder / "vnnlib" / "adaptive_cruise_control_instance_1.vnnlib")
+    name = "acc-2000000-64-64-64-64-retrain-100000-200000-0.9.onnx"
+    model = load_networks(str(folder / "onnx" / name), prop)
+    point, border = np.array([40.0, -40.0], np.float32), Fraction("100.001")
+    exact = RationalNetwork.of(load_onnx(folder / "onnx" / name).network())
+    assert exact is not None
+    assert exact.forward(point.tolist()) == [Fraction(float(np.float32(100.001)))]
+    assert Fraction(float(np.float32(100.001))) < border < Fraction(float(model.run(point)[0]))
+    real = RealArithmetic(model.network(), prop)
+    witness = replay(point, model, prop, 0, real.confirms)
+    assert witness is not None
+    assert not witness.sharp

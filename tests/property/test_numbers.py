@@ -14,8 +14,8 @@ from verifier.property.numbers import (
     decimal,
     enclose,
     enclosure,
-    float32_down,
-    float32_up,
+    floats_down,
+    floats_up,
     rational,
     read_decimals,
 )
@@ -55,20 +55,22 @@ def test_a_float_stays_itself(value: float) -> None:
     assert math.copysign(1, enclosure(Fraction(-0.0))[0]) == 1
 
 
+@pytest.mark.parametrize("name", ["float16", "float32"])
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-3, 3))
-def test_float32_neighbours(value: float, steps: int) -> None:
+def test_neighbours(name: str, value: float, steps: int) -> None:
+    kind = np.dtype(name)
     with np.errstate(over="ignore"):
-        near = float(np.float32(value))
+        near = float(kind.type(value))
     for v in (value, near if math.isfinite(near) else value, math.nextafter(value, math.inf * steps)):
         if not math.isfinite(v):
             continue
-        up, down = float32_up(np.array([v]))[0], float32_down(np.array([v]))[0]
+        up, down = floats_up(np.array([v]), kind)[0], floats_down(np.array([v]), kind)[0]
         assert float(down) <= v <= float(up)
         with np.errstate(over="ignore"):
-            if float(np.float32(v)) == v:
+            if float(kind.type(v)) == v:
                 assert down == up
             else:
-                assert np.nextafter(down, np.float32(np.inf)) == up
+                assert np.nextafter(down, kind.type(np.inf)) == up
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30), st.booleans())

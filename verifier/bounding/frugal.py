@@ -41,6 +41,9 @@ STILL = 2.0**-20
 FORWARD_WORK = 4e9
 """Multiplications of a zonotope: what is left of them after its inputs goes to symbols of neurons."""
 
+INPUTS = 16
+"""By how many times the symbols of inputs alone may exceed the memory of one call."""
+
 OVERHEAD = 4e7
 """What making a tile costs, in multiplications."""
 
@@ -230,9 +233,10 @@ class Forward:
 
     @classmethod
     def begin(cls, net: Network, box: Ends, memory_bytes: int) -> Forward | None:
-        """None if too many inputs move."""
+        """None if too many inputs move, for the time that they take or for the memory."""
         moving = _moving(box)
-        return cls(net, box, moving, memory_bytes) if len(moving) <= FEW_MOVING else None
+        room = INPUTS * symbols_of(net, len(box[0]), memory_bytes)
+        return cls(net, box, moving, memory_bytes) if len(moving) <= min(FEW_MOVING, room) else None
 
     def narrowed(self, k: int, ends: Ends) -> Ends:
         """The better ones of the ends of group k, and those of its form."""

@@ -39,7 +39,7 @@ def read_network(data: bytes) -> tuple[Network, tuple[int, ...]]:
         raise Unreadable("the network does not have one input and one output")
     shape = _input_shape(inputs[0])
     values[inputs[0].name] = variable(0, shape)
-    graph = Graph(inputs[0].type.tensor_type.elem_type == onnx.TensorProto.DOUBLE, opset)
+    graph = Graph(opset)
     for node in _live(model.graph):
         _run(graph, node, values, opset)
     result = values.get(model.graph.output[0].name)
@@ -51,7 +51,7 @@ def read_network(data: bytes) -> tuple[Network, tuple[int, ...]]:
 def _input_shape(value: Any) -> tuple[int, ...]:
     """With one for a first axis that is left open."""
     kind = value.type.tensor_type
-    if kind.elem_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+    if kind.elem_type not in (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
         raise Unreadable("the input is no tensor of floats")
     sizes = [int(axis.dim_value) if axis.HasField("dim_value") else 0 for axis in kind.shape.dim]
     if sizes and sizes[0] <= 0:

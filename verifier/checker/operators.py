@@ -75,11 +75,10 @@ def _dropout(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
 
 @operator("Cast")
 def _cast(graph: Graph, inputs: list[Any], given: dict[str, Any]) -> Value:
-    """Only what keeps all digits."""
+    """What depends on the input is a real number, which a float of any size stands for; constants keep all digits."""
     value, kind = inputs[0], onnx.helper.tensor_dtype_to_np_dtype(given["to"])
     if isinstance(value, Expression):
-        graph.wide |= kind == np.float64
-        if kind != (np.float64 if graph.wide else np.float32):
+        if kind not in (np.float16, np.float32, np.float64):
             raise Unreadable("it rounds")
         return value
     wide: Array = value.astype(np.float64 if np.dtype(kind).kind == "f" else kind)

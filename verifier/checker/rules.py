@@ -37,9 +37,8 @@ def operator(*names: str) -> Callable[[Rule], Rule]:
 
 @dataclass(eq=False)
 class Graph:
-    """One run: the groups found so far.  `wide`: some value is of float64."""
+    """One run: the groups found so far."""
 
-    wide: bool
     opset: int
     outputs: int = 1
     layers: list[Layer] = field(default_factory=list)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from verifier.clock import Clock
 from verifier.falsify.target import RowTable
 from verifier.property.property import Property
-from verifier.result.counterexample import Counterexample, Runnable, precision, replay
+from verifier.result.counterexample import Counterexample, Judge, Runnable, precision, replay
 from verifier.shapes import Float, Tensor
 
 Points = NDArray[np.floating]
@@ -56,13 +56,14 @@ class Blind:
     variants: int = 32
     rounds: int = 8
     visits: int = 50  # of a clause, unless time ends first
+    judge: Judge | None = None  # of witnesses in real arithmetic, where there is one
 
     def attack(self, model: Runnable, prop: Property, until: Clock, end: Clock | None = None) -> Counterexample | None:
         """A search through all clauses.  Require: at least one.
 
         What can be tried one by one may last until `end`.
         """
-        hunt = _Hunt(model, prop, np.random.default_rng(self.seed))
+        hunt = _Hunt(model, prop, np.random.default_rng(self.seed), self.judge)
         witness, complete = hunt.one_by_one(end or until)
         if witness is not None or complete:
             return witness
@@ -98,8 +99,10 @@ class _Place:
 class _Hunt:
     """A search at work: the model, the rows of the property, the boxes in the model's precision."""
 
-    def __init__(self, model: Runnable, prop: Property, generator: np.random.Generator) -> None:
-        self.model, self.prop, self.generator = model, prop, generator
+    def __init__(
+        self, model: Runnable, prop: Property, generator: np.random.Generator, judge: Judge | None = None
+    ) -> None:
+        self.model, self.prop, self.generator, self.judge = model, prop, generator, judge
         self.rows = RowTable.of(prop, torch.float64)
         self.lower, self.upper = prop.boxes.ends(precision(model))
 
@@ -150,7 +153,7 @@ class _Hunt:
         place = _Place(clause, x[first], float(worst[first]), rate if moves else 0.0)
         if place.worst > 0:
             return place
-        witness = replay(place.x, self.model, self.prop, self.prop.clauses[clause].box)
+        witness = replay(place.x, self.model, self.prop, self.prop.clauses[clause].box, self.judge)
         return _Place(clause, place.x, place.worst, place.rate, witness)
 
     def followed(self, place: _Place, options: Blind, until: Clock) -> _Place:
@@ -181,11 +184,11 @@ class _Hunt:
         return np.where(self.generator.random(size) < place.rate, there, place.x)
 
     def _margins(self, clause: int, x: Points) -> NDArray[np.float64]:
-        """The largest margin of the clause at each point; what is no number counts as infinite."""
+        """The largest margin of the clause at each point; infinite where an output is no number."""
         y = torch.from_numpy(np.asarray(self.model.run(x), np.float64))
         which = torch.full((len(x),), clause, dtype=torch.long)
         worst: Float[Tensor, " P"] = self.rows.margins(torch.from_numpy(x.astype(np.float64)), y, which).amax(-1)
-        return worst.nan_to_num(nan=torch.inf).numpy()
+        return torch.where(torch.isfinite(y).all(dim=-1), worst, torch.inf).nan_to_num(nan=torch.inf).numpy()
 
     def _box(self, clause: int) -> tuple[Points, Points]:
         box = self.prop.clauses[clause].box

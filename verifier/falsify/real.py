@@ -26,6 +26,9 @@ from verifier.shapes import Float64, Tensor
 MOST_ENTRIES = 200_000
 """Weights of the largest network that is evaluated so: a tenth of a second."""
 
+MOST_NEURONS = 4_000_000
+"""Of the largest network whose points are judged: with more of them a point takes as long as an attack."""
+
 Ends = Sequence[tuple[Fraction, Fraction]]
 """For every number a lower and an upper bound."""
 
@@ -44,6 +47,8 @@ class RealArithmetic:
 
     def confirms(self, x: NDArray[np.floating], box: int) -> bool:
         """Whether the point of a decimal box that is nearest to x is unsafe in some clause of that box."""
+        if self.network.neurons > MOST_NEURONS:
+            return False
         low, high = self.prop.boxes.around(box, x)
         inputs = _ends(low, high)
         y_low, y_high = enclosed_outputs(self.network, low, high)

@@ -33,7 +33,11 @@ class Function(ABC):
     """
 
     name: ClassVar[str]
-    arity: ClassVar[int] = 1
+
+    @property
+    def arity(self) -> int:
+        """Entries of t for each entry of x."""
+        return 1
 
     @abstractmethod
     def value(self, t: Float[Tensor, "*batch n_hat"]) -> Float[Tensor, "*batch n"]:
@@ -60,6 +64,11 @@ class Function(ABC):
     @property
     def is_relu(self) -> bool:
         """Whether it has kinks, signs and cuts."""
+        return False
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it multiplies two numbers."""
         return False
 
     @property

@@ -25,6 +25,10 @@ class Product(Function):
     name = "Product"
     arity = 2
 
+    @property
+    def is_product(self) -> bool:
+        return True
+
     def value(self, t: Float[Tensor, "*batch n_hat"]) -> Float[Tensor, "*batch n"]:
         left, right = self.parts(t)
         return left * right

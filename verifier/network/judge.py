@@ -3,6 +3,10 @@
 Every output is compared by its own scale, in many boxes of the property and beyond them.  What counts as a
 disagreement is measured, not guessed: the network is run in the file's precision too, and what that differs from
 float64 is the rounding noise of each output.
+
+Half precision leaves so few digits that noise would hide mistakes.  A file that computes in it is run once more with
+float32 in its place, where the lowered network must agree as that of any float32 file; and with the file itself, up to
+the noise that errors of a unit of float16 make in every layer.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from verifier.errors import InputError, NetworkMismatch
+from verifier.errors import InputError, NetworkMismatch, NotFinite
 from verifier.functions import Function
 from verifier.network.magnitudes import radii
 from verifier.network.network import Network
@@ -28,11 +32,16 @@ RELATIVE = 2.0**10
 NOISE = 100.0
 """Multiples of an output's rounding noise, as seen on a few points, that are still noise."""
 
+HALF_RELATIVE, HALF_NOISE = 4.0, 8.0
+"""The same for files that compute in half precision."""
+
 SHAKEN = 3
 """Runs with errors of random signs by which the noise of smooth functions and steps is seen."""
 
 MOST_BOXES = 24
 WORK = 2.0e9  # multiplications that the comparison may take, as long as there are a dozen points
+HUGE = 4.0e9  # of one point, from which on three points have to do
+TOGETHER = 1 << 25  # numbers of the widest layer that are computed together
 
 READ = 10
 """Multiplications in which the original reads one of its numbers from memory, zeros that we leave out among them."""
@@ -40,7 +49,11 @@ READ = 10
 
 @runtime_checkable
 class Judged(Protocol):
-    """What is asked of a model here; one that knows how many `numbers` it holds is run less often if these are many."""
+    """What is asked of a model here; one that knows how many `numbers` it holds is run less often if these are many.
+
+    One that computes in another precision than that of its inputs says so by `rounding`, and one that computes in half
+    precision is the same network in float32 by `widened`.
+    """
 
     dtype: np.dtype[Any]
 
@@ -63,26 +76,33 @@ def check_against(model: Judged, network: Network, boxes: Boxes, seed: int = 0, 
     """Compare `network` with `model.run` at points of the boxes [N, n0] and beyond, `count` in a box if there is one.
 
     Returns the largest difference of an output inside of the boxes, relative to the output's own size there.  Raises
-    NetworkMismatch if they differ by more than rounding explains, and InputError if the model's own outputs are not
-    finite in a box or the sizes do not match.
+    NetworkMismatch if they differ by more than rounding explains, InputError if the sizes do not match, and NotFinite
+    if some outputs of the model itself are not finite in a box and all others agree.
     """
     lower, upper = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in boxes)
     if lower.shape[1:] != (network.n_in,) or upper.shape != lower.shape:
         raise InputError(f"the network takes {network.n_in} inputs, but the box has {lower.shape[-1]}")
     generator = np.random.default_rng(seed)
-    most = max(12, int(WORK / max(network.work, READ * getattr(model, "numbers", 0), 1)))
-    chosen = _some_boxes(lower, upper, generator, min(MOST_BOXES, most // 2))
+    work = max(network.work, READ * getattr(model, "numbers", 0), 1)
+    most = max(12 if work < HUGE else 3, int(WORK / work))
+    chosen = _some_boxes(lower, upper, generator, max(1, min(MOST_BOXES, most // 2)))
     each = max(2, min(count, most // len(chosen[0])) if len(chosen[0]) == 1 else min(4, most // len(chosen[0])))
-    worst = 0.0
+    worst, failed = 0.0, None
     for low, high in zip(*chosen, strict=True):
         points = sample_box(low, high, generator, each)
-        worst = max(worst, _compare(model, network, points, inside=True))
-    _compare(model, network, _points_beyond(chosen, 12 if most > 100 else 6, generator), inside=False)
+        try:
+            worst = max(worst, _compare(model, network, points, inside=True))
+        except NotFinite as error:
+            failed = error
+    far = 12 if most > 100 else max(1, min(6, most // 2))
+    _compare(model, network, _points_beyond(chosen, far, generator), inside=False)
+    if failed is not None:
+        raise failed
     return worst
 
 
 def compare(model: Judged, network: Network, points: Array) -> None:
-    """Compare both at some points.  Raises NetworkMismatch, and InputError if the model's outputs are not finite."""
+    """Compare both at some points.  Raises NetworkMismatch, and NotFinite if the model's outputs are not finite."""
     _compare(model, network, points, inside=True)
 
 
@@ -97,6 +117,8 @@ def sample_box(lower: Array, upper: Array, generator: np.random.Generator, count
 
 def _some_boxes(lower: Array, upper: Array, generator: np.random.Generator, count: int = MOST_BOXES) -> Boxes:
     """Distinct boxes: all of them, or the widest and some more."""
+    if len(lower) == 1:  # what follows takes seconds for images of a hundred thousand numbers
+        return lower, upper
     sides = np.unique(np.concatenate([lower, upper], axis=1), axis=0)
     low, high = sides[:, : lower.shape[1]], sides[:, lower.shape[1] :]
     if len(low) <= count:
@@ -117,25 +139,38 @@ def _points_beyond(boxes: Boxes, count: int, generator: np.random.Generator) -> 
 
 
 def _compare(model: Judged, network: Network, points: Array, inside: bool) -> float:
-    """The largest relative difference at these points; those beyond the boxes may overflow, those inside may not."""
+    """The largest relative difference at these points.
+
+    Those beyond the boxes may overflow.  Of those inside NotFinite is raised, once all that are finite agree.
+    """
     with np.errstate(over="ignore"):
         points = points.astype(model.dtype)
+    widened: Judged | None = getattr(model, "widened", None)
+    if widened is not None:
+        _compare(widened, network, points, inside)
     expected = np.asarray(model.run(points), dtype=np.float64)
     if expected.shape[-1] != network.n_out:
         raise NetworkMismatch(f"the lowered network has {network.n_out} outputs, the original {expected.shape[-1]}")
     finite = np.isfinite(expected).all(axis=1) & np.isfinite(points).all(axis=1)
     if inside and not finite.all():
-        raise InputError("the network's outputs are not finite inside of the input box")
+        if finite.any():
+            _compare(model, network, points[finite], inside)
+        raise NotFinite("the network's outputs are not finite inside of the input box")
     expected, x = expected[finite], torch.from_numpy(points[finite].astype(np.float64))
     if not len(expected):
         return 0.0
-    found = network.forward(x.to(network.output.bias.dtype)).to(torch.float64).numpy()
+    if network.work >= HUGE and model.dtype == np.float32 and network.output.bias.dtype is torch.float64:
+        quick = _outputs(network.to(dtype=torch.float32), x)
+        if (np.abs(quick - expected) <= RELATIVE * np.finfo(np.float32).eps * np.abs(expected)).all():
+            return float((np.abs(quick - expected) / np.maximum(np.abs(expected), 1e-300)).max(initial=0.0))
+    found = _outputs(network, x)
     size = np.maximum(np.abs(expected), np.abs(found))
-    unit = np.finfo(model.dtype)
-    allowed = RELATIVE * (unit.eps * size + unit.tiny)
+    kind = getattr(model, "rounding", model.dtype)
+    unit, half = np.finfo(kind), kind == np.float16
+    allowed = (HALF_RELATIVE if half else RELATIVE) * (float(unit.eps) * size + float(unit.tiny))
     difference = np.abs(found - expected)
     if not (difference <= allowed).all():  # what rounding explains is dearer to find out
-        allowed = allowed + _rounding(network, x, model.dtype)
+        allowed = allowed + (_half_noise(network, x) if half else _rounding(network, x, kind))
     if not (difference <= allowed).all():
         i, j = np.unravel_index(np.argmax(np.nan_to_num(difference / allowed, nan=np.inf)), size.shape)
         raise NetworkMismatch(
@@ -147,6 +182,13 @@ def _compare(model: Judged, network: Network, points: Array, inside: bool) -> fl
     return float(shares.max(initial=0.0))
 
 
+def _outputs(network: Network, x: Float64[Tensor, "P n0"]) -> Array:
+    """In the network's own precision, as many points at a time as the memory allows."""
+    pieces = x.to(network.output.bias.dtype).split(max(1, TOGETHER // max(layer.size for layer in network.layers)))
+    found: Array = torch.cat([network.forward(some) for some in pieces]).to(torch.float64).numpy()
+    return found
+
+
 def _applied(function: Function, t: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
     """What a function makes of values and of their errors."""
     value = function.value(t)
@@ -156,26 +198,38 @@ def _applied(function: Function, t: Tensor, error: Tensor) -> tuple[Tensor, Tens
     return value, torch.maximum(high - value, value - low)
 
 
-def _shaken(network: Network, x: Float64[Tensor, "P n0"], seed: int) -> Float64[Tensor, "P n_y"]:
+def _shaken(
+    network: Network, x: Float64[Tensor, "P n0"], seed: int, kind: type[np.floating] = np.float32
+) -> Float64[Tensor, "P n_y"]:
     """The outputs if every function but ReLUs errs by a unit of float32, in what it reads and in what it gives.
 
     Libraries approximate smooth functions with absolute errors of such a size, and steps jump at the least rounding.
+    By a unit of float16 everything errs, ReLUs and the output too.
     """
     generator = torch.Generator().manual_seed(seed)
-    unit = float(np.finfo(np.float32).eps)
+    unit, everything = float(np.finfo(kind).eps), kind == np.float16
+    least = float(np.finfo(kind).smallest_subnormal) if everything else 0.0
     values = [x]
-    for layer in network.groups:
+    for layer in network.layers:
         x_hat = layer.forward(values).expand(len(x), layer.size)
-        if layer.function.is_relu:
-            values.append(layer.function.value(x_hat))
-            continue
-        size = layer.bias.abs()
-        for source, term in layer.terms:
-            size = size + term.magnitude(values[source].abs())
-        x_hat = x_hat + unit * size * _signs(x_hat, generator)
-        value = layer.function.value(x_hat)
-        values.append(value + unit * value.abs().clamp(min=1.0) * _signs(value, generator))
-    return network.output.forward(values).expand(len(x), network.n_out)
+        if everything or not (layer is network.output or layer.function.is_relu):
+            size = layer.bias.abs()
+            for source, term in layer.terms:
+                size = size + term.magnitude(values[source].abs())
+            x_hat = x_hat + (unit * size + least) * _signs(x_hat, generator)
+        value = x_hat if layer is network.output else layer.function.value(x_hat)
+        if not (layer is network.output or layer.function.is_relu):
+            value = value + unit * value.abs().clamp(min=1.0) * _signs(value, generator)
+        values.append(value)
+    return values[-1]
+
+
+def _half_noise(network: Network, x: Float64[Tensor, "P n0"]) -> Array:
+    """By how much errors of a unit of float16 in every layer may change each output: [n_y], the same at all points."""
+    network = network.to(x.device, torch.float64)
+    exact = network.forward(x)
+    runs = torch.stack([_shaken(network, x, seed, np.float16) for seed in range(SHAKEN)])
+    return (HALF_NOISE * (runs - exact).abs().nan_to_num(0.0, 0.0).amax(dim=(0, 1))).numpy()
 
 
 def _signs(like: Tensor, generator: torch.Generator) -> Tensor:

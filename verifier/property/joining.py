@@ -17,6 +17,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,12 +62,25 @@ class JointModel(SourceModel):
             start += network.n_x
         kinds = {part.model.dtype for part in parts}
         if len(kinds) > 1:
-            raise InputError("the networks of the property run in different precisions: float32 and float64")
+            named = " and ".join(sorted(map(str, kinds)))
+            raise InputError(f"the networks of the property run in different precisions: {named}")
         self.parts, self.joint = tuple(parts), joint
         self.dtype = kinds.pop()
         self.input_shape = (int(shared.max()) + 1,)
         self.path = parts[0].model.path
         self.sha256 = sha256
+
+    @property
+    def rounding(self) -> np.dtype[Any]:
+        """That of the part with the fewest digits."""
+        return min((part.model.rounding for part in self.parts), key=lambda kind: kind.itemsize)
+
+    @cached_property
+    def widened(self) -> JointModel | None:
+        """All parts in float32, if one of them computes in half precision."""
+        if self.rounding != np.float16:
+            return None
+        return JointModel({part.name: part.model.widened or part.model for part in self.parts}, self.joint, self.sha256)
 
     def network(self, far_bounds: bool = False) -> Network:
         known: dict[int, Network] = {}

@@ -10,6 +10,7 @@ import math
 import re
 import sys
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from verifier.errors import InputError
 
 Doubles = NDArray[np.float64]
-Singles = NDArray[np.float32]
+Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -106,22 +107,22 @@ def absorb(error: Fraction, low: float, high: float) -> Fraction:
     return abs(error) * max(abs(Fraction(low)), abs(Fraction(high))) if error else Fraction(0)
 
 
-def float32_up(values: Doubles) -> Singles:
-    """The smallest float32 at or above each value (infinity above the largest one)."""
+def floats_up(values: Doubles, kind: np.dtype[Any]) -> Floats:
+    """The smallest float of that precision at or above each value (infinity above the largest one)."""
     with np.errstate(over="ignore"):
-        near = values.astype(np.float32)
-        found: Singles = np.where(near < values, np.nextafter(near, np.float32(np.inf)), near) + np.float32(0)  # no -0
+        near = values.astype(kind)
+        found: Floats = np.where(near < values, np.nextafter(near, kind.type(np.inf)), near) + kind.type(0)  # no -0
     return found
 
 
-def float32_down(values: Doubles) -> Singles:
-    """The largest float32 at or below each value (minus infinity below the smallest one)."""
-    found: Singles = -float32_up(-values) + np.float32(0)
+def floats_down(values: Doubles, kind: np.dtype[Any]) -> Floats:
+    """The largest float of that precision at or below each value (minus infinity below the smallest one)."""
+    found: Floats = -floats_up(-values, kind) + kind.type(0)
     return found
 
 
-def nearest(below: Singles, above: Singles, lower: Doubles, upper: Doubles) -> Singles:
-    """Of two neighbouring float32 values the one nearest to the interval [lower, upper] between them."""
+def nearest(below: Floats, above: Floats, lower: Doubles, upper: Doubles) -> Floats:
+    """Of two neighbouring floats the one nearest to the interval [lower, upper] between them."""
     down = lower - below.astype(np.float64) <= above.astype(np.float64) - upper
     return np.where(down, below, above)
 

@@ -48,9 +48,13 @@ class Problem:
     upper: Float64[Tensor, "N n0"]
     rows: tuple[ClauseRows, ...]
     clauses_of: tuple[tuple[int, ...], ...]
-    beyond: str | None = None  # the layer whose numbers are too large for a proof: no bound of the network is finite
+    beyond: str | None = None  # why nothing can be proved, in words: no bound of the network is finite then
     merged: tuple[LayerMerge, ...] = ()  # what became of the layers of the file (docs/merge.md), if it was anything
     stated: Stated | None = None  # by which witnesses are judged, if the property above is not quite the file's
+
+    def unprovable(self, why: str) -> Problem:
+        """The same instance if nothing may be proved of it; witnesses are judged as before."""
+        return replace(self, network=spoiled(self.network), beyond=why, stated=self.original())
 
     def original(self) -> Stated:
         """The instance by which witnesses are judged."""
@@ -70,7 +74,8 @@ def canonicalise(network: Network, prop: Property) -> Problem:
     for k, clause in enumerate(prop.clauses):
         members[clause.box].append(k)
     largest = torch.maximum(lower.abs(), upper.abs())
-    too_large = beyond(network, largest.amax(dim=0)) if len(largest) else None
+    layer = beyond(network, largest.amax(dim=0)) if len(largest) else None
+    too_large = None if layer is None else f"the numbers of layer '{layer}' are too large for a proof in 64-bit floats"
     radius: dict[int, Float64[Tensor, " n_y"]] = {}
     rows = []
     for clause, own in zip(prop.clauses, _tensors(prop), strict=True):

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from verifier.property.ball import Ball
 from verifier.property.joint import Joint
-from verifier.property.numbers import absorb, at_least, float32_down, float32_up, nearest, upward
+from verifier.property.numbers import absorb, at_least, floats_down, floats_up, nearest, upward
 
 Doubles = NDArray[np.float64]
-Singles = NDArray[np.float32]
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
+
+HALF_LARGEST = float(np.finfo(np.float16).max)
 
 FAR = 2**64
 """Rows with larger coefficients, or only smaller ones than its inverse, are scaled: float32 would not hold them."""
@@ -40,13 +41,14 @@ class Boxes:
     both the float32 value nearest to the interval, and a witness is a witness up to that rounding only.
 
     `lower_within` and `upper_within` are the same for float64: a float64 point lies in the decimal box if and only if
-    it lies between them.  Where some input has no float64 value inside either, they cross.
+    it lies between them.  Where some input has no float64 value inside either, they cross.  Bounds in float16 are made
+    from them when they are asked for.
     """
 
     lower: Doubles  # [N, n_x]
     upper: Doubles  # [N, n_x]
-    lower_in: Singles  # [N, n_x]
-    upper_in: Singles  # [N, n_x]
+    lower_in: Floats  # [N, n_x], float32
+    upper_in: Floats  # [N, n_x], float32
     exact: Bools  # [N]
     lower_within: Doubles  # [N, n_x]
     upper_within: Doubles  # [N, n_x]
@@ -61,21 +63,17 @@ class Boxes:
         Requires: no empty interval; each pair is (largest float64 below or at, smallest float64 above or at) the
         decimal.  For a strict bound the inner value of its pair is moved off the bound by one float64.
         """
-        lower_in, upper_in = float32_up(low[1]), float32_down(high[0])
-        hollow = lower_in > upper_in
-        if hollow.any():
-            # The interval lies between two neighbours: upper_in is the one below it, lower_in the one above it.
-            middle = nearest(upper_in[hollow], lower_in[hollow], low[0][hollow], high[1][hollow])
-            lower_in[hollow] = middle
-            upper_in[hollow] = middle
-        exact = np.logical_not(hollow.any(axis=1))
+        lower_in, upper_in, exact = _inward(low, high, np.dtype(np.float32))
         return Boxes(low[0], high[1], lower_in, upper_in, exact, low[1], high[0])
 
     def ends(self, dtype: np.dtype[Any]) -> tuple[Floats, Floats]:
         """Where points of that precision are looked for: [N, n_x] each, the lower and the upper end.
 
-        Both are the same float near to the interval wherever no float of that precision lies inside.
+        Both are the same float near to the interval wherever no float of that precision lies inside; infinite in
+        float16 where the interval lies beyond its range.
         """
+        if dtype == np.float16:
+            return self._in_half()[:2]
         if dtype != np.float64:
             return self.lower_in, self.upper_in
         hollow = self.lower_within > self.upper_within
@@ -83,10 +81,22 @@ class Boxes:
 
     def holds_floats(self, dtype: np.dtype[Any]) -> Bools:
         """Per box whether every input has a float of that precision inside: then `ends` are ends of the box."""
+        if dtype == np.float16:
+            return self._in_half()[2]
         if dtype != np.float64:
             return self.exact
         found: Bools = np.all(self.lower_within <= self.upper_within, axis=1)
         return found
+
+    def _in_half(self) -> tuple[Floats, Floats, Bools]:
+        """What `lower_in`, `upper_in` and `exact` are in float32.  What is next to infinity is infinite."""
+        half = np.dtype(np.float16)
+        low, high, exact = _inward((self.lower, self.lower_within), (self.upper_within, self.upper), half)
+        above, below = self.lower > HALF_LARGEST, self.upper < -HALF_LARGEST
+        low, high = (
+            np.where(above, half.type(np.inf), np.where(below, -half.type(np.inf), end)) for end in (low, high)
+        )
+        return low, high, exact
 
     def around(self, box: int, x: Floats) -> tuple[Doubles, Doubles]:
         """The point of one decimal box nearest to x, between two float64 vectors [n_x]: equal where it is a float64.
@@ -96,6 +106,20 @@ class Boxes:
         low, high = self.lower_within[box], self.upper_within[box]
         hollow, point = low > high, np.clip(x.astype(np.float64), low, high)
         return np.where(hollow, self.lower[box], point), np.where(hollow, self.upper[box], point)
+
+
+def _inward(
+    low: tuple[Doubles, Doubles], high: tuple[Doubles, Doubles], dtype: np.dtype[Any]
+) -> tuple[Floats, Floats, Bools]:
+    """The ends of intervals in another precision, from pairs as in `Boxes.enclosed`; and which boxes hold floats."""
+    lower_in, upper_in = floats_up(low[1], dtype), floats_down(high[0], dtype)
+    hollow = lower_in > upper_in
+    if hollow.any():
+        # The interval lies between two neighbours: upper_in is the one below it, lower_in the one above it.
+        middle = nearest(upper_in[hollow], lower_in[hollow], low[0][hollow], high[1][hollow])
+        lower_in[hollow] = middle
+        upper_in[hollow] = middle
+    return lower_in, upper_in, np.logical_not(hollow.any(axis=1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,16 +31,15 @@ HEADER = 8
 class Runnable(Protocol):
     """A network in its original form: one sample [n_x] or several [B, n_x] in, outputs in the same arrangement.
 
-    One that runs in float64 says so by an attribute `dtype`.
+    One that takes float64 or float16 says so by an attribute `dtype`.
     """
 
     def run(self, x: NDArray[np.float32]) -> NDArray[np.floating]: ...
 
 
 def precision(model: Runnable) -> np.dtype[Any]:
-    """The type of the numbers that witnesses of a network are made of: float64 where it runs in that, else float32."""
-    wide = getattr(model, "dtype", None) == np.float64
-    return np.dtype(np.float64 if wide else np.float32)
+    """The type of the numbers that witnesses of a network are made of: that of its inputs, or float32."""
+    return np.dtype(getattr(model, "dtype", None) or np.float32)
 
 
 Judge = Callable[[NDArray[np.floating], int], bool]
@@ -51,9 +50,9 @@ Judge = Callable[[NDArray[np.floating], int], bool]
 class Counterexample:
     """A replayed witness.  Only `replay` can make one.
 
-    Guarantees: `y` is what the original network answers to the point `x` (float32, or float64 if that is what the
-    network runs in), and both satisfy clause `clause` of the property in exact arithmetic.  If `exact` is false, some
-    input of the clause's box has no such float between its bounds and one next to them stands in for it.
+    Guarantees: `y` is what the original network answers to the point `x` (float32, or float64 or float16 if that is
+    what the network takes), and both satisfy clause `clause` of the property in exact arithmetic.  If `exact` is false,
+    some input of the clause's box has no such float between its bounds and one next to them stands in for it.
 
     If it is `sharp`, a point of the decimal box (x itself if it lies inside, else the nearest one) is unsafe in real
     arithmetic, too: then no proof can contradict it.  Otherwise all that is known is what the network's own run gave.

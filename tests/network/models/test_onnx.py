@@ -209,7 +209,7 @@ def graph_cases():
         "empty axis": ({"nodes": relu, "shape": [1, 0]}, "unusable shape"),
         "huge": ({"nodes": relu, "shape": [1, 2**40]}, "unusable shape"),
         "integers": ({"nodes": relu, "shape": [1, 2], "dtype": TensorProto.INT64}, "type INT64"),
-        "half": ({"nodes": relu, "shape": [1, 2], "dtype": TensorProto.FLOAT16}, "float16.*convert it to float32"),
+        "half": ({"nodes": relu, "shape": [1, 2], "dtype": TensorProto.BFLOAT16}, "bfloat16.*convert it to float32"),
         "nan weight": ({"nodes": gemm, "shape": [1, 4], "constants": {"w": nan}}, "initializer 'w' holds"),
         "inf weight": (
             {"nodes": gemm, "shape": [1, 4], "constants": {"w": np.full_like(WEIGHT, -np.inf)}},

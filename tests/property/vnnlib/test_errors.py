@@ -95,7 +95,7 @@ CASES = [
     (
         NET.replace("float32 [1,2]", "int8 [1,2]"),
         3,
-        "'X' has type 'int8', only real, float32 and float64 are supported",
+        "'X' has type 'int8', only real, float16, float32 and float64 are supported",
     ),
     (NET.replace("-output Y", "-input Y"), 2, "the network 'f' declares no output"),
     (NET.replace("(declare-output Y float32 [1])", ""), 2, "the network 'f' declares no output"),

@@ -10,6 +10,8 @@ that interval plus one symbol times its radius.
   deviations, sum over g, h of eps_g eps_h P_g Q_h.  Its diagonal has a sign: eps_g^2 is between 0 and 1.  So it lies
   within radius_p radius_q - sum |P_g Q_g| / 2 of sum P_g Q_g / 2: a square of one symbol is never negative.  The
   corners of the box of (p, q) bound it as well, and the better end counts.
+- The largest of some entries: x = t_j + max(0, t_i - t_j, ..) for the entry with the highest middle, where symbols that
+  entries share cancel; or the flat band, if that leaves less.
 
 requires:   the form of t, and bounds of t that enclose it too
 guarantees: x - s . t is within `gap` of `offset` in the exact arithmetic of the given slopes; what is rounded in
@@ -25,7 +27,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from verifier.bounding.relaxation.form import AffineForm, growth, middle_of, unit_roundoff
-from verifier.functions import Function
+from verifier.functions import Function, Largest
 from verifier.functions.base import Scalar, slack
 from verifier.functions.product import PRODUCT
 from verifier.shapes import Bool, Float, Tensor
@@ -69,8 +71,10 @@ def band_of(function: Function, form: AffineForm, bounds: Ends) -> Band:
     """The band of a group, given the form of its pre-activations and their bounds."""
     if function.is_relu:
         return relu_band(bounds)
-    if function.arity > 1:
+    if function.is_product:
         return product_band(form, bounds)
+    if isinstance(function, Largest):
+        return largest_band(function, form, bounds)
     assert isinstance(function, Scalar)
     return curve_band(function, form, bounds)
 
@@ -144,6 +148,40 @@ def _deviations(p: AffineForm, q: AffineForm) -> tuple[Float[Tensor, "D n"], Flo
     middle = diagonal / 2 - c_p * c_q
     radius = radius + slack(c_p * c_q, r_p * r_q, size, e_p * (r_q + e_q), e_q * r_p)
     return middle - radius, middle + radius
+
+
+def largest_band(function: Largest, form: AffineForm, bounds: Ends) -> Band:
+    """Along the entry with the highest middle, or flat."""
+    low, high = (side.to(torch.float64) for side in bounds)
+    parts, chosen = form.parts(function.entries), function.below(low, high)
+    own = function.stacked(low).gather(0, function.foremost(low, high).unsqueeze(0))[0]
+    others = torch.where(chosen > 0, -torch.inf, function.stacked(high)).amax(dim=0)
+    by_ends = others - own + slack(others, own)
+    most = torch.minimum(_reach_beyond(parts, chosen), by_ends).clamp(min=0)
+    floor, ceiling = function.image(low, high)
+    flat = ceiling - floor < most
+    slopes = tuple(torch.where(flat, 0.0, part).to(form.centre.dtype) for part in chosen)
+    ends = torch.where(flat, floor, 0.0), torch.where(flat, ceiling, most)
+    return replace(_banded(slopes, slopes, ends, parts, ~(most <= 0)), degree=1)
+
+
+def _reach_beyond(parts: tuple[AffineForm, ...], chosen: Float[Tensor, "k D n"]) -> Float[Tensor, "D n"]:
+    """The largest value of t_i - t_j over all i, in float64, for the chosen entries j."""
+    dtype, count = parts[0].centre.dtype, len(parts[0].spread)
+    mine = [part.to(dtype) for part in chosen]
+    pairs = list(zip(mine, parts, strict=True))
+    spread = sum((m * part.spread for m, part in pairs), torch.zeros_like(parts[0].spread))
+    centre, error, radius = (
+        sum((m * getattr(part, name) for m, part in pairs), torch.zeros_like(mine[0])).to(torch.float64)
+        for name in ("centre", "error", "radius")
+    )
+    most = torch.zeros_like(centre)
+    for part in parts:
+        c, e, r = (x.to(torch.float64) for x in (part.centre, part.error, part.radius))
+        apart = (part.spread - spread).abs().sum(dim=0).to(torch.float64)
+        lost = growth(count + FEW, dtype) * (r + radius) + 2 * (count + 1) * torch.finfo(dtype).tiny
+        most = torch.maximum(most, c - centre + apart + lost + e + error + slack(c, centre, apart, e + error))
+    return most
 
 
 def _banded(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from verifier.bounding.core.base import Region
+from verifier.bounding.relaxation.maxima import Maxima
 from verifier.bounding.relaxation.relu import Kinks
 from verifier.bounding.relaxation.smooth import Curves, Products
 
-Neurons: TypeAlias = Kinks | Curves | Products
+Neurons: TypeAlias = Kinks | Curves | Products | Maxima
 """Those that carry variables, and their faces."""
 
 
@@ -17,4 +18,6 @@ def neurons_of(region: Region, k: int) -> Neurons:
     function = region.functions[k - 1]
     if function.is_relu:
         return Kinks.of(region, k)
-    return Products.of(region, k) if function.arity > 1 else Curves.of(region, k)
+    if function.is_product:
+        return Products.of(region, k)
+    return Curves.of(region, k) if function.arity == 1 else Maxima.of(region, k)

@@ -130,7 +130,7 @@ def propagate(
         )
         l_hat.append(low)
         u_hat.append(high)
-        factors.append(form if group.function.arity > 1 else None)
+        factors.append(form if group.function.is_product else None)
     output = image(net.output, walk.values)
     output = replace(output, error=output.error + doubt)
     return Zonotopes(tuple(l_hat), tuple(u_hat), tuple(noises), output, tuple(factors), moving)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from verifier.functions import Largest
 from verifier.network.lowering.affine import broadcast, grouped, times
 from verifier.network.lowering.expression import Expression, constant, select
 from verifier.network.lowering.tracing import Lowering, lowers, lowers_windows
@@ -252,9 +253,28 @@ def max_pool(  # noqa: PLR0913 (torch's own signature)
             raise ValueError(f"a window of {k} does not fit into {n} entries")
         spots.append(torch.where((reached >= 0) & (reached < n), reached, -1))
     value = _only_reached(value, spots)
+    if low.reading.maxima:
+        return _largest_of_windows(low, value, spots)
     for offset, windows in enumerate(spots):
         value = _pooled_axis(low, value, len(value.shape) - axes + offset, windows)
     return value
+
+
+def _largest_of_windows(low: Lowering, value: Expression, spots: list[Int[Tensor, "o k"]]) -> Expression:
+    """All windows as one group of neurons; entries of the padding are replaced by others of the same window."""
+    axes = len(spots)
+    index = value.positions()
+    for offset, windows in enumerate(spots):
+        at = index.dim() - axes + offset  # each axis before this one has become two
+        inside = windows.amax(dim=1, keepdim=True)
+        if bool((inside < 0).any()) or not bool(torch.isfinite(value.bias).all()):
+            low.refuse("a window lies in the padding")
+        taken = index.index_select(at, torch.where(windows < 0, inside, windows).flatten())
+        index = taken.reshape(*index.shape[:at], *windows.shape, *index.shape[at + 1 :])
+    first = index.dim() - 2 * axes
+    index = index.permute(*range(first + 1, index.dim(), 2), *range(first), *range(first, index.dim(), 2))
+    index = index.reshape(-1, *index.shape[axes:])
+    return replace(low.reduce(Largest(len(index)), value.taken(index)), nonnegative=value.nonnegative)
 
 
 def _only_reached(value: Expression, spots: list[Tensor]) -> Expression:

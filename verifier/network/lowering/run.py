@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from verifier.errors import InputError, VerifierError, one_line
+from verifier.errors import InputError, TooManyNeurons, VerifierError, one_line
 from verifier.network.lowering.dispatch import dispatch
 from verifier.network.lowering.expression import variable
 from verifier.network.lowering.heads import head_of
@@ -48,9 +48,20 @@ def lower(
     submodules of a pure graph, in which nothing is written through a view.  Without them the module may be any code:
     its memory is followed, it is run twice, and messages name lines.  Raises UnsupportedOperator for what is not known.
     The module is not changed, unless it changes itself.
+
+    If it has too many neurons to be searched, windows of which the largest entry is taken are groups of their own.
     """
     if reading is None:
         reading = Reading(precision(module), precision(module))
+    try:
+        return _lowered(module, input_shape, labels, reading)
+    except TooManyNeurons:
+        if reading.maxima:
+            raise
+        return _lowered(module, input_shape, labels, replace(reading, maxima=True))
+
+
+def _lowered(module: nn.Module, input_shape: tuple[int, ...], labels: Labels, reading: Reading) -> Network:
     lowering = Lowering(reading, dispatch)
     lowering.follows = not labels or any(getattr(child, "inplace", False) for child in module.modules())
     point = sample_input(input_shape, lowering.dtype) if lowering.follows else None

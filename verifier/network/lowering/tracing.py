@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from verifier.errors import InputError, UnsupportedOperator, VerifierError
+from verifier.errors import InputError, TooManyNeurons, UnsupportedOperator, VerifierError
 from verifier.functions import PRODUCT, RELU, Function
 from verifier.functions.names import FUNCTIONS
 from verifier.network.lowering.expression import Expression, constant, joined, variable
@@ -27,7 +27,10 @@ _PACKAGES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)  # torch and this 
 _GENERATED = ("<eval_with_key>", "<frozen", "<__array_function__")
 
 MOST_NEURONS = 4_000_000
-"""Of a network that is bounded: each takes some hundred bytes before the first bound, and a share of every sweep."""
+"""Of a network that is searched: each takes some hundred bytes before the first bound, and a share of every sweep."""
+
+MOST_BOUNDED = 32_000_000
+"""Entries of a network that is only bounded once."""
 
 Place = tuple[str, int]
 
@@ -103,6 +106,12 @@ def _ends(value: Expression) -> list[Float64[Tensor, " n"]]:
     far = [torch.full_like(value.bias, sign * torch.inf) for sign in (-1.0, 1.0)]
     ends = [torch.nextafter(value.bias + s * value.error, end) for s, end in zip((-1.0, 1.0), far, strict=True)]
     return [torch.where(value.error > 0, end, value.bias) for end in ends]
+
+
+def _constant(function: Function, value: Expression, shape: tuple[int, ...]) -> Expression:
+    """What a function makes of a constant."""
+    low, high = function.image(*_ends(value))
+    return constant(((low + high) / 2).reshape(shape), (high - low) * 0.75)
 
 
 Dispatch = Callable[["Lowering", Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -197,12 +206,14 @@ class Reading:
     """How the numbers of a module are to be taken.
 
     `precision` is the type of its activations, `scalars` the type to which its Python numbers are rounded.  Bounds
-    of Clip at the end of the precision's range are left out, unless `far_bounds` asks for them.
+    of Clip at the end of the precision's range are left out, unless `far_bounds` asks for them.  The largest entries of
+    windows are written with ReLUs, or as neurons of their own if `maxima` asks for that.
     """
 
     precision: torch.dtype
     scalars: torch.dtype
     far_bounds: bool = False
+    maxima: bool = False
 
     @property
     def largest(self) -> float:
@@ -243,29 +254,36 @@ class Lowering:
 
     def apply(self, function: Function, *operands: Expression) -> Expression:
         """The values of a function as new neurons; each operand gives one of its arguments, in one shape."""
-        shape = operands[0].shape
         value = joined(operands)
-        if value.is_constant:
-            low, high = function.image(*_ends(value))
-            return constant(((low + high) / 2).reshape(shape), (high - low) * 0.75)
-        return self._activated(function, *operands)
+        return (
+            _constant(function, value, operands[0].shape) if value.is_constant else self._activated(function, *operands)
+        )
+
+    def reduce(self, function: Function, value: Expression) -> Expression:
+        """The same where all arguments are one expression, along its first axis."""
+        shape = value.shape[1:]
+        return _constant(function, value, shape) if value.is_constant else self._grouped(function, value, shape)
 
     def _activated(self, function: Function, *operands: Expression) -> Expression:
         """The group of a function of these very expressions: the one that there is, or a new one."""
         key = function, tuple(id(operand) for operand in operands)
         if key not in self._known:
             value = operands[0] if len(operands) == 1 else joined(operands)
-            self.room(value.size)
-            self.groups.append(replace(self.affine(self._group_name(), value), function=function))
             # The key stays valid because the operands themselves are kept.
-            found = variable(len(self.groups), operands[0].shape, function.nonnegative)
-            self._known[key] = operands, found
+            self._known[key] = operands, self._grouped(function, value, operands[0].shape)
         return self._known[key][1]
+
+    def _grouped(self, function: Function, value: Expression, shape: tuple[int, ...]) -> Expression:
+        """A new group, and its neurons in that shape."""
+        self.room(value.size)
+        self.groups.append(replace(self.affine(self._group_name(), value), function=function))
+        return variable(len(self.groups), shape, function.nonnegative)
 
     def room(self, neurons: int) -> None:
         """Refuse to go on if so many neurons more are too many."""
-        if sum(group.size for group in self.groups) + neurons > MOST_NEURONS:
-            self.refuse(f"with it the network has more than {MOST_NEURONS / 1e6:g} million neurons to bound")
+        most = MOST_BOUNDED if self.reading.maxima else MOST_NEURONS
+        if sum(group.size for group in self.groups) + neurons > most:
+            self.refuse(f"with it the network has more than {most / 1e6:g} million neurons to bound", TooManyNeurons)
 
     def multiply(self, first: Expression, second: Expression) -> Expression:
         """The products of two expressions of one shape, entry by entry; those of one with itself are squares."""
@@ -312,11 +330,11 @@ class Lowering:
         path, kind = self.running[-1] if self.running else ("", "")
         return path or "forward", kind or name
 
-    def refuse(self, why: str) -> NoReturn:
+    def refuse(self, why: str, kind: type[UnsupportedOperator] = UnsupportedOperator) -> NoReturn:
         from verifier.network.rewrite import normalise  # a module can be lowered without onnx
 
         node, op_type = self.node
-        error = UnsupportedOperator(node, op_type, why, normalise.supported())
+        error = kind(node, op_type, why, normalise.supported())
         self.note(error)
         raise error
 

@@ -19,8 +19,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class SourceModel(ABC):
     """A network as it was given, which its own runtime runs.  Inputs and outputs are flat vectors in C order.
 
-    `input_shape` includes the batch axis, `dtype` is the precision it runs in, and `sha256` its identity.  What `run`
-    answers is what the lowered network and every counterexample are judged by.
+    `input_shape` includes the batch axis, `dtype` is the precision of its inputs, and `sha256` its identity.  What
+    `run` answers is what the lowered network and every counterexample are judged by.
     """
 
     sha256: str
@@ -35,6 +35,16 @@ class SourceModel(ABC):
     @abstractmethod
     def _call(self, x: Array) -> Array:
         """What the runtime answers to one input of `input_shape`."""
+
+    @property
+    def rounding(self) -> np.dtype[Any]:
+        """The precision with the fewest digits that it computes in."""
+        return self.dtype
+
+    @property
+    def widened(self) -> SourceModel | None:
+        """The same network with float32 in the place of half precision, where it computes in that."""
+        return None
 
     @property
     def n_in(self) -> int:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import torch
+from onnx import helper
 
 from verifier.errors import InputError, UnsupportedOperator, one_line
 from verifier.files import read_stored, stored, unpacked
@@ -31,8 +33,9 @@ from verifier.network.models.validate import (
 from verifier.network.network import Network
 from verifier.network.rewrite.constants import quiet_session
 from verifier.network.rewrite.integers import integer_inputs
-from verifier.network.rewrite.normalise import default_opset, normalise, refusals
+from verifier.network.rewrite.normalise import default_opset, folded, normalise, refusals
 from verifier.network.rewrite.specialise import Specialised, specialise
+from verifier.network.rewrite.widen import may_coarsen, wide_model
 
 _LARGEST_MESSAGE = 2**31 - 2**20  # protobuf writes no more bytes than that
 
@@ -85,6 +88,23 @@ class OnnxModel(SourceModel):
         except InputError as error:
             raise error.located(self.path)  # noqa: B904 (the same error, with its file)
 
+    @cached_property
+    def rounding(self) -> np.dtype[Any]:
+        """That of its inputs, unless it casts to another one on the way."""
+        kind = helper.np_dtype_to_tensor_dtype(self.dtype)
+        if self.dtype == np.float16 or not may_coarsen(self.proto, kind):
+            return self.dtype
+        coarse = folded(self.proto, self.input_shapes).coarse
+        return np.dtype(helper.tensor_dtype_to_np_dtype(coarse))
+
+    @cached_property
+    def widened(self) -> OnnxModel | None:
+        """What is left once constants are folded, in float32; run by onnxruntime as the file itself."""
+        if self.rounding != np.float16:
+            return None
+        wide = wide_model(folded(self.proto, self.input_shapes))
+        return OnnxModel(self.path, wide.SerializeToString(), self.sha256, self.threads)
+
     def refusals(self) -> list[UnsupportedOperator]:
         """All nodes that stand in the way of `network`, as far as the graph alone shows them."""
         try:
@@ -102,6 +122,8 @@ class OnnxModel(SourceModel):
 
     def specialised(self, fixed: dict[int, float]) -> Specialised | None:
         """The family of networks that this one is, if it has inputs of which only integers count."""
+        if self.rounding == np.float16:
+            return None
         return specialise(self.proto, self.input_shapes, fixed)
 
     def member(self, family: Specialised, chosen: Sequence[Array]) -> Network:

@@ -17,6 +17,7 @@ from verifier.network.rewrite.constants import constant_tensor
 from verifier.network.rewrite.graph import describe
 
 TYPES: dict[int, np.dtype[Any]] = {
+    TensorProto.FLOAT16: np.dtype(np.float16),
     TensorProto.FLOAT: np.dtype(np.float32),
     TensorProto.DOUBLE: np.dtype(np.float64),
 }
@@ -56,17 +57,19 @@ def inputs_and_outputs(
             raise InputError(f"the network has no {kind}")
     for source in sources:
         code = source.type.tensor_type.elem_type
-        if code in {TensorProto.FLOAT16, TensorProto.BFLOAT16}:
-            half = TensorProto.DataType.Name(code).lower()
+        if code == TensorProto.BFLOAT16:
             raise InputError(
-                f"the network computes in {half}, where rounding decides too much for a proof in real arithmetic to "
-                "speak of its answers; convert it to float32, which holds all of its weights"
+                "the network computes in bfloat16, which onnxruntime does not run on a CPU; convert it to float32, "
+                "which holds all of its weights"
             )
         if code not in TYPES:
             kind = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
-            raise InputError(f"the network's input '{source.name}' is of type {kind}, but must be float32 or float64")
-    if len({source.type.tensor_type.elem_type for source in sources}) > 1:
-        raise InputError("the network's inputs are of different types: some are float32, others float64")
+            raise InputError(
+                f"the network's input '{source.name}' is of type {kind}, but must be float16, float32 or float64"
+            )
+    kinds = sorted({str(TYPES[source.type.tensor_type.elem_type]) for source in sources})
+    if len(kinds) > 1:
+        raise InputError(f"the network's inputs are of different types: {' and '.join(kinds)}")
     return sources, targets
 
 

@@ -51,11 +51,10 @@ def dropout(graph: Graph, node: onnx.NodeProto) -> Rewritten:
 
 @rewrites("Cast", "CastLike")
 def cast(graph: Graph, node: onnx.NodeProto) -> Rewritten:
-    """The identity if no digit is lost: to the same type, or from float32 to float64."""
+    """The identity between float32 and float64: what it rounds is rounding as that of any operator."""
     source = graph.types.get(node.input[0], TensorProto.UNDEFINED)
     target = attributes(node)["to"] if node.op_type == "Cast" else graph.types.get(node.input[1], TensorProto.UNDEFINED)
-    widens = (source, target) == (TensorProto.FLOAT, TensorProto.DOUBLE)
-    if not widens and (source != target or source not in {TensorProto.FLOAT, TensorProto.DOUBLE}):
+    if not {source, target} <= {TensorProto.FLOAT, TensorProto.DOUBLE}:
         kinds = [TensorProto.DataType.Name(kind) for kind in (source, target)]
         refuse(node, f"it rounds from {kinds[0]} to {kinds[1]}")
     return str(node.input[0])

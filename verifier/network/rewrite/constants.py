@@ -86,15 +86,17 @@ def _exact_value(node: onnx.NodeProto, operands: list[Array], shape: tuple[int, 
 
 
 def _dequantized(node: onnx.NodeProto, operands: list[Array], shape: tuple[int, ...]) -> Array | None:
-    """(values - zero) * scale, with one scale for all entries or one per index of an axis."""
-    values, scale, *zero = operands
-    if values.dtype.kind not in "iu" or attributes(node).get("block_size", 0) or scale.ndim > 1:
-        return None
-    if scale.size > 1:
-        axis = attributes(node).get("axis", 1) % values.ndim
-        place = [-1 if i == axis else 1 for i in range(values.ndim)]
-        scale, zero = scale.reshape(place), [z.reshape(place) for z in zero]
-    steps = values.astype(np.float64) - (zero[0].astype(np.float64) if zero else 0.0)  # exact: 32 bits each
+    """(values - zero) * scale, with one scale for all entries, one per index of an axis, or one per block along it."""
+    values, *others = operands
+    axis, block = attributes(node).get("axis", 1), attributes(node).get("block_size", 0)
+    if block:
+        n = values.shape[axis]
+        others = [np.repeat(other, block, axis=axis).take(range(n), axis=axis) for other in others]
+    elif others[0].size > 1:
+        place = [-1 if i == axis % values.ndim else 1 for i in range(values.ndim)]
+        others = [other.reshape(place) for other in others]
+    scale, *zero = (other.astype(np.float64) for other in others)
+    steps = values.astype(np.float64) - (zero[0] if zero else 0.0)  # exact: 32 bits each
     product = exact_product(steps, scale)
     return None if product is None else product.reshape(shape)
 
@@ -112,7 +114,7 @@ MADE_EXACTLY = _MOVES | _ARITHMETIC.keys() | {"Transpose", "Cast", "DequantizeLi
 
 
 def array_of(tensor: onnx.TensorProto) -> Array:
-    """The value of a constant; half-precision values as float32, which holds them."""
+    """The value of a constant; what numpy has no type for (bfloat16, four bits) as float32, which holds it."""
     values: Array = numpy_helper.to_array(tensor)
     kind: Any = values.dtype.kind
     return values.astype(np.float32) if kind == "V" or values.dtype.name == "bfloat16" else values
@@ -121,16 +123,15 @@ def array_of(tensor: onnx.TensorProto) -> Array:
 _RANDOM = frozenset("RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial".split())
 
 
-def quiet_session(source: bytes | str, threads: int, fused: bool = False) -> ort.InferenceSession:
+def quiet_session(source: bytes | str, threads: int) -> ort.InferenceSession:
     """An onnxruntime session on the CPU that writes nothing: stdout belongs to the answer.
 
-    Nodes are run as the file has them, one by one.  With `fused`, they are first optimised as onnxruntime does by
-    default, which may change values (weights of 8 bits are then multiplied with activations of 8 bits).
+    Nodes are run as the file has them, one by one.  What onnxruntime fuses by default may change values: weights of 8
+    bits are then multiplied with activations that were rounded to 8 bits.
     Without `enable_fallback=0` a failing session is announced on stdout and built a second time.
     """
     settings = ort.SessionOptions()
-    level = ort.GraphOptimizationLevel
-    settings.graph_optimization_level = level.ORT_ENABLE_ALL if fused else level.ORT_DISABLE_ALL
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.log_severity_level = 4
     settings.intra_op_num_threads = threads
     settings.inter_op_num_threads = 1
@@ -219,7 +220,6 @@ def _evaluate(graph: Graph, nodes: list[onnx.NodeProto], outputs: list[str]) -> 
     model = model_of(part, graph.opset)
     del model.graph.input[:], model.graph.output[:]
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
-    model.ir_version = 10 if graph.opset > 18 else 8
     try:
         values = quiet_session(model.SerializeToString(), threads=1).run(outputs, {})
     except Exception as error:  # onnxruntime's exceptions have no common base of their own

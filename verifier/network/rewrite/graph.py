@@ -77,7 +77,8 @@ class Graph:
     """A graph that is being rewritten.  Nodes are in topological order; `labels` remembers what they were
     called.
 
-    `exact` holds constants that the file's own precision would round, in float64, where they are exact.
+    `exact` holds constants that the file's own precision would round, in float64, where they are exact.  `coarse` is
+    the floating-point type with the fewest digits that the file computes in, once that is known.
     """
 
     input: str
@@ -92,6 +93,7 @@ class Graph:
     types: dict[str, int] = field(default_factory=dict)
     exact: dict[str, Array] = field(default_factory=dict)
     labels: dict[str, tuple[str, str]] = field(default_factory=dict)
+    coarse: int = onnx.TensorProto.UNDEFINED
 
     def fresh(self) -> str:
         return self.names.fresh()
@@ -192,4 +194,4 @@ def model_of(graph: Graph, opset: int, weights: bool = True) -> onnx.ModelProto:
         if name in graph.shapes
     )
     sets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
-    return helper.make_model(proto, opset_imports=sets, ir_version=8)
+    return helper.make_model(proto, opset_imports=sets, ir_version=10 if opset > 18 else 8)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
 from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
 
@@ -31,6 +30,7 @@ from verifier.network.rewrite.graph import (
     refuse,
 )
 from verifier.network.rewrite.smooth import same_function
+from verifier.network.rewrite.widen import widen
 from verifier.registry import import_rules
 
 import_rules("verifier.network.rewrite", "rewrites")
@@ -103,7 +103,10 @@ def supported() -> list[str]:
 
 
 def folded(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -> Graph:
-    """The nodes that depend on the input, with all others folded into constants and static shapes found."""
+    """The nodes that depend on the input, with all others folded into constants and static shapes found.
+
+    Constants are folded in the precision of the file; what is left of half precision is float32 afterwards.
+    """
     graph = _working_copy(_modern(model), input_shapes)
     graph.nodes = live_nodes(graph.nodes, graph.output)
     for node in graph.nodes:
@@ -111,7 +114,7 @@ def folded(model: onnx.ModelProto, input_shapes: Sequence[tuple[int, ...]]) -> G
             refuse(node, f"it belongs to the domain '{node.domain}'")
     fold(graph)
     graph.nodes = live_nodes(graph.nodes, graph.output)
-    return graph
+    return widen(graph)
 
 
 def default_opset(model: onnx.ModelProto) -> int:
@@ -187,7 +190,7 @@ def part_inputs(graph: Graph, sources: list[str], shapes: Sequence[tuple[int, ..
 
 def _join_outputs(graph: Graph, targets: Sequence[onnx.ValueInfoProto]) -> None:
     """One vector takes the place of several outputs."""
-    floats = {TensorProto.FLOAT, TensorProto.DOUBLE}
+    floats = {TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE}
     flat = []
     for target in targets:
         if target.type.tensor_type.elem_type not in floats:
@@ -241,10 +244,6 @@ def _replacement(graph: Graph, node: onnx.NodeProto) -> Rewritten:
 
 
 def _write_constants(graph: Graph) -> None:
-    """Constants as torch can hold them exactly: what is known in float64 in float64, half precision as float32."""
-    for name, tensor in graph.constants.items():
-        if name in graph.exact:
-            graph.constants[name] = numpy_helper.from_array(graph.exact[name], name)
-        elif tensor.data_type in {TensorProto.FLOAT16, TensorProto.BFLOAT16}:
-            values = numpy_helper.to_array(tensor).astype(np.float32)
-            graph.constants[name] = numpy_helper.from_array(values, name)
+    """Constants as torch can hold them exactly: what is known in float64 in float64."""
+    for name, values in graph.exact.items():
+        graph.constants[name] = numpy_helper.from_array(values, name)

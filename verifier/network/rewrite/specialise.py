@@ -83,7 +83,6 @@ class Specialised:
         model = model_of(part, part.opset)
         del model.graph.output[:]
         model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in self.masks)
-        model.ir_version = 10 if part.opset > 18 else 8
         session = quiet_session(model.SerializeToString(), threads=1)
         rows = []
         for point in points:

@@ -15,7 +15,7 @@ from verifier.property.numbers import shorten
 from verifier.property.property import Variable
 
 MAX_ELEMENTS = 10_000_000  # of one declared tensor
-TYPES_2 = ("real", "float32", "float64")
+TYPES_2 = ("real", "float16", "float32", "float64")
 
 _SCALAR = re.compile(r"([XY])_(0|[1-9][0-9]{0,8})")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.'-]*")

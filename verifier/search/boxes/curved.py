@@ -41,7 +41,7 @@ def last_products(net: Network) -> frozenset[int]:
     """The groups of products that the output alone reads."""
     read = {source for group in net.groups for source, _ in group.terms}
     last = {source for source, _ in net.output.terms} - read
-    return frozenset(k for k in last if k and net.groups[k - 1].function.arity > 1)
+    return frozenset(k for k in last if k and net.groups[k - 1].function.is_product)
 
 
 @dataclass(eq=False)
