@@ -4,8 +4,8 @@
     result = verifier.verify("net.onnx", "prop.vnnlib", timeout=60)
 
 `verify` decides an instance and `robust` local robustness; `lower_bounds` bounds the rows of an instance by one method,
-without a search; `bounds` bounds the hidden neurons.  Nothing heavy is imported here: these load torch when they are
-first asked for.
+without a search; `ranges` gives certified ranges of outputs, and `bounds` bounds the hidden neurons.  Nothing heavy is
+imported here: these load torch when they are first asked for.
 """
 
 from __future__ import annotations
@@ -13,23 +13,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verifier.api import bounds, lower_bounds, robust, verify
+    from verifier.api import bounds, lower_bounds, ranges, robust, verify
     from verifier.property.arrays import Around
     from verifier.result.lower_bounds import LowerBounds
+    from verifier.result.ranges import Ranges
     from verifier.result.result import Result
     from verifier.result.verdict import Reason, Verdict
 
 __version__ = "0.1.0"
-__all__ = ["Around", "LowerBounds", "Reason", "Result", "Verdict", "bounds", "lower_bounds", "robust", "verify"]
+__all__ = [
+    "Around",
+    "LowerBounds",
+    "Ranges",
+    "Reason",
+    "Result",
+    "Verdict",
+    "bounds",
+    "lower_bounds",
+    "ranges",
+    "robust",
+    "verify",
+]
 
 _HOMES = {
     "Around": "verifier.property.arrays",
     "LowerBounds": "verifier.result.lower_bounds",
+    "Ranges": "verifier.result.ranges",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
     "Verdict": "verifier.result.verdict",
     "bounds": "verifier.api",
     "lower_bounds": "verifier.api",
+    "ranges": "verifier.api",
     "robust": "verifier.api",
     "verify": "verifier.api",
 }

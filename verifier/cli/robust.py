@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from verifier.cli.arrays import load_array
 from verifier.cli.options import Common, common, outputs, start_logging
-from verifier.errors import InputError
 from verifier.output import prepare, say_document, write_whole
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from verifier.loading import GivenRobustness
 
 
@@ -118,28 +116,5 @@ def given_by(net: str, source: str, label: int, **ball: Any) -> GivenRobustness:
 
     scaling = Scaling(ball["mean"].split(","), ball["std"].split(","))
     clip = tuple(ball["clip"]) if ball["clip"] else None
-    near = LocalRobustness(_load(source), label, 0, ball["eps"], clip, scaling, ball["norm"])
+    near = LocalRobustness(load_array(source), label, 0, ball["eps"], clip, scaling, ball["norm"])
     return GivenRobustness(net, near, source)
-
-
-def _load(source: str) -> NDArray[Any]:
-    """The array of an `.npy` file, or the only one of an `.npz` file."""
-    import zipfile
-    import zlib
-
-    import numpy as np
-
-    try:
-        with open(source, "rb") as stream:
-            found = np.load(stream, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                return found
-            names = found.files
-            if len(names) == 1:
-                return np.asarray(found[names[0]])
-    except OSError as error:
-        raise InputError(f"the input cannot be read: {error.strerror or error}", source) from error
-    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise InputError("the input is not a NumPy file of numbers", source) from error
-    listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    raise InputError(f"the file holds {len(names)} arrays ({listed}); one is expected", source)

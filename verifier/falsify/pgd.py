@@ -105,8 +105,6 @@ class Descent:
         Every iterate with a margin of zero or below is replayed.  A point just above zero may still be a witness of
         the original network, whose sums are ordered differently: such points are replayed at the end.
         """
-        lower, upper = target.bounds(clause)
-        width = (upper - lower).clamp(max=torch.finfo(lower.dtype).max)
         memory = None
         lowest = x.new_full((len(x),), torch.inf)
         for step in range(self.steps):
@@ -116,14 +114,28 @@ class Descent:
             lowest = torch.fmin(lowest, worst)
             if witness := target.replay(x, worst, clause):
                 return witness, lowest
-            move, memory = self.rule.direction(gradient * width, memory)
-            way = width * move
-            if target.ball is not None:
-                way = self.rule.in_ball(way, partial(target.way, x, gradient, clause))
-            x = target.inside(x + self.size(step) * way, clause)
+            x, memory = self.moved(target, x, (gradient, clause), step, memory)
         y = target.network.forward(x)
         worst = target.rows.margins(x, y, clause).amax(-1)
         return target.replay(x, worst, clause, target.rows.noise(y, clause)), torch.fmin(lowest, worst)
+
+    def moved(
+        self,
+        target: Target,
+        x: Float[Tensor, "P n0"],
+        slope: tuple[Float[Tensor, "P n0"], Int[Tensor, " P"]],
+        step: int,
+        memory: Memory | None,
+    ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
+        """The points after one step down their gradients, in the input sets of their clauses: `slope` holds both."""
+        gradient, clause = slope
+        lower, upper = target.bounds(clause)
+        width = (upper - lower).clamp(max=torch.finfo(lower.dtype).max)
+        move, memory = self.rule.direction(gradient * width, memory)
+        way = width * move
+        if target.ball is not None:
+            way = self.rule.in_ball(way, partial(target.way, x, gradient, clause))
+        return target.inside(x + self.size(step) * way, clause), memory
 
 
 @dataclass(frozen=True, slots=True)
