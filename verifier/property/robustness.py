@@ -96,7 +96,7 @@ class LocalRobustness:
 
     def near(self) -> Near:
         """The points, in the coordinates of the network."""
-        eps = _exact(self.eps, "eps")
+        eps = exact_number(self.eps, "eps")
         if eps < 0:
             raise InputError(f"eps is {self.eps}, it must not be negative")
         if self.centre.dtype.kind not in "fiub" or not self.centre.size:
@@ -118,7 +118,7 @@ class LocalRobustness:
         """The clipping range in the coordinates of the network."""
         if self.clip is None:
             return None
-        low, high = (_exact(end, "clip") for end in self.clip)
+        low, high = (exact_number(end, "clip") for end in self.clip)
         for i, value in enumerate(values):
             if max(value - eps, low) > min(value + eps, high):
                 raise InputError(
@@ -128,7 +128,7 @@ class LocalRobustness:
 
     def _per_value(self, values: Sequence[Number], what: str) -> list[Fraction]:
         """One number per entry of the flat centre."""
-        exact = [_exact(value, what) for value in values]
+        exact = [exact_number(value, what) for value in values]
         size = self.centre.size
         if len(exact) == 1:
             return exact * size
@@ -139,7 +139,7 @@ class LocalRobustness:
         return [value for value in exact for _ in range(size // channels)]
 
 
-def _exact(value: Number, what: str) -> Fraction:
+def exact_number(value: Number, what: str) -> Fraction:
     """The rational that a number stands for: a float is the decimal that is printed for it."""
     try:
         if isinstance(value, float | np.floating) and not math.isfinite(value):
