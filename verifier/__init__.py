@@ -4,8 +4,9 @@
     result = verifier.verify("net.onnx", "prop.vnnlib", timeout=60)
 
 `verify` decides an instance and `robust` local robustness; `lower_bounds` bounds the rows of an instance by one method,
-without a search; `bounds` bounds the hidden neurons.  `dataset` tells how many images are classified robustly, `radius`
-and `radii` how far they may move.  Nothing heavy is imported here: these load torch when they are first asked for.
+without a search; `ranges` gives certified ranges of outputs, and `bounds` bounds the hidden neurons.  `dataset` tells
+how many images are classified robustly, `radius` and `radii` how far they may move.  Nothing heavy is imported here:
+these load torch when they are first asked for.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verifier.api import bounds, lower_bounds, robust, verify
+    from verifier.api import bounds, lower_bounds, ranges, robust, verify
     from verifier.property.arrays import Around
     from verifier.result.lower_bounds import LowerBounds
+    from verifier.result.ranges import Ranges
     from verifier.result.result import Result
     from verifier.result.verdict import Reason, Verdict
     from verifier.robustness.accuracy import Accuracy
@@ -30,6 +32,7 @@ __all__ = [
     "LowerBounds",
     "Radii",
     "Radius",
+    "Ranges",
     "Reason",
     "Result",
     "Verdict",
@@ -38,6 +41,7 @@ __all__ = [
     "lower_bounds",
     "radii",
     "radius",
+    "ranges",
     "robust",
     "verify",
 ]
@@ -48,6 +52,7 @@ _HOMES = {
     "LowerBounds": "verifier.result.lower_bounds",
     "Radii": "verifier.robustness.radii",
     "Radius": "verifier.robustness.radius",
+    "Ranges": "verifier.result.ranges",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
     "Verdict": "verifier.result.verdict",
@@ -56,6 +61,7 @@ _HOMES = {
     "lower_bounds": "verifier.api",
     "radii": "verifier.robustness.api",
     "radius": "verifier.robustness.api",
+    "ranges": "verifier.api",
     "robust": "verifier.api",
     "verify": "verifier.api",
 }

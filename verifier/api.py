@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 
+import numpy as np
 import torch
 
-from verifier.arguments import LARGEST_SEED, shown, whole_number
-from verifier.bounding import HIDDEN
+from verifier.arguments import LARGEST_SEED, positive_number, shown, whole_number
+from verifier.bounding import BOUNDERS, HIDDEN
 from verifier.bounding.core.ball import InputBall
-from verifier.bounding.core.base import Region, Until
-from verifier.bounding.hidden import GroupBounds
+from verifier.bounding.core.base import Bounder, Objective, Region, Until, unit_objectives
+from verifier.bounding.hidden import Ends, GroupBounds, intersect
 from verifier.config import Config, iteration_overrides, load_config
 from verifier.errors import InputError
 from verifier.loading import Loaded, Source, given, given_robustness
@@ -23,7 +24,9 @@ from verifier.pipeline import Request, decide
 from verifier.precision import full_precision, own_defaults
 from verifier.property.arrays import Around, Numbers, Unsafe, as_array
 from verifier.property.robustness import LocalRobustness, Number, Scaling
+from verifier.ranging import Ranger
 from verifier.result.lower_bounds import PHASES, LowerBounds
+from verifier.result.ranges import Ranges
 from verifier.result.result import Result
 from verifier.survey import Survey
 
@@ -139,6 +142,40 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
     return Survey.of(request, [method], request.status(PHASES)).run()[0]
 
 
+def ranges(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)
+    network: Source,
+    prop: str | PathLike[str] | None = None,
+    *,
+    lower: Numbers | None = None,
+    upper: Numbers | None = None,
+    around: Around | None = None,
+    rows: Numbers | None = None,
+    gap: float = 1e-3,
+    config: str | PathLike[str] | Config = "auto",
+    timeout: float | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    seed: int = 0,
+) -> Ranges:
+    """Certified minimum and maximum of every output over an input set, by branch and bound.
+
+        print(verifier.ranges(module, lower=x - 0.1, upper=x + 0.1))
+
+    The input set is that of a property (all of its boxes), a box, or `around` as for `verify`.  `rows` [m, outputs]
+    are other linear functions of the outputs, in their place.  Ends are certified to a `gap` from a value that the
+    network reaches at a point; of values beyond 1 it is a share.  With a time limit they are as good as it allows.
+
+    Guarantees: see `Ranges`.  Raises InputError for input that cannot be used.
+    """
+    width = positive_number(gap, "gap")
+    resolved, machine = load_config(config), Machine.of(device, threads, timeout)
+    number = whole_number(seed, "seed", 0, LARGEST_SEED)
+    matrix = None if rows is None else np.atleast_2d(as_array(rows, "rows"))
+    instance = given(network, prop, (lower, upper, around), None, needs_unsafe=False)
+    request = Request(instance, resolved, machine, number)
+    return Ranger(request, request.status(), matrix, width).run()
+
+
 def bounds(
     network: Source,
     prop: str | PathLike[str] | None = None,
@@ -151,20 +188,26 @@ def bounds(
     """Lower and upper bounds of every layer before its ReLU: a pair of tensors [N, n_k] per group, last the output.
 
     N counts the input boxes of the property, or is 1 for a box given by `lower` and `upper` (see `verify`); neurons
-    are flattened.  `method` is one of `verifier.bounding.HIDDEN.names()`.
+    are flattened.  `method` is one of `verifier.bounding.HIDDEN.names()`, or a method of `lower_bounds` such as
+    "alpha_crown" or "propagated" (but for linear programs), which then bounds every neuron that may be on either side
+    of zero, and all outputs, from both sides.
     Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.  They are infinite where numbers
     are too large for the error model (docs/numerics.md).  Raises InputError for input that cannot be used.
     """
-    if not isinstance(method, str) or method not in HIDDEN.names():
-        raise InputError(f"method {shown(method)} is unknown; there are {', '.join(HIDDEN.names())}")
+    rigorous = BOUNDERS.names(without="reference")
+    names = dict.fromkeys((*HIDDEN.names(), *rigorous))
+    if not isinstance(method, str) or method not in names:
+        raise InputError(f"method {shown(method)} is unknown; there are {', '.join(names)}")
     instance = given(network, prop, (lower, upper, around), None, needs_unsafe=False)
     with own_defaults(), full_precision():
-        region = _layer_bounds(instance.load(), HIDDEN.build(method))
-    return list(zip(region.l_hat, region.u_hat, strict=True))
+        if method in HIDDEN.names():
+            return _layer_bounds(instance.load(), HIDDEN.build(method))
+        options = load_config("auto", [f"bounding.sharpen={method}"]).bounding
+        return _layer_bounds(instance.load(), options.hidden(), options.bounder(method))
 
 
-def _layer_bounds(instance: Loaded, method: GroupBounds) -> Region:
-    """The boxes of a property with bounds of all layers, the output included."""
+def _layer_bounds(instance: Loaded, method: GroupBounds, last: Bounder | None = None) -> list[Ends]:
+    """The bounds of all layers on the boxes of a property, the output included; that by `last`, if it is given."""
     boxes = instance.property.boxes
     sides = boxes.lower, boxes.upper
     net = faithful_network(instance.model, sides)
@@ -174,4 +217,10 @@ def _layer_bounds(instance: Loaded, method: GroupBounds) -> Region:
     if beyond(net, torch.maximum(lower.abs(), upper.abs()).amax(dim=0)) is not None:
         net = spoiled(net)
     whole = replace(net, groups=net.layers, output=net.output)
-    return method.completed(whole, inputs, Until())
+    region = method.completed(whole, inputs, Until())
+    if last is not None:
+        every, known = torch.arange(net.n_out), len(net.layers)
+        rows = Objective(known, unit_objectives(net.n_out, every, lower))
+        hidden = replace(region, l_hat=region.l_hat[:-1], u_hat=region.u_hat[:-1], functions=region.functions[:-1])
+        intersect(region.l_hat[-1], region.u_hat[-1], every, last.bound(net, hidden, rows, Until()).lower)
+    return list(zip(region.l_hat, region.u_hat, strict=True))

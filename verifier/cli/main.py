@@ -14,7 +14,20 @@ from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
 from verifier.output import clear_named, tell, unanswered
 
-COMMANDS = ("attack", "batch", "bounds", "check", "dataset", "radius", "report", "robust", "show", "verify")
+COMMANDS = (
+    "attack",
+    "batch",
+    "bounds",
+    "check",
+    "dataset",
+    "radius",
+    "ranges",
+    "report",
+    "robust",
+    "show",
+    "template",
+    "verify",
+)
 """Each is a function of this name in a file of this name."""
 
 
