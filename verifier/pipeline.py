@@ -304,11 +304,14 @@ class Pipeline:
         return found if cheap is None else replace(found, regions={})  # the search by signs needs better ones
 
     def _cheap(self, hidden: GroupBounds) -> GroupBounds | None:
-        """What suffices for a large network of which few inputs move: boxes are cut first, and bounded again anyway."""
+        """What suffices for a large network of which few inputs move: boxes are cut, and their parts bounded anyway."""
         problem = self.problem
         if not isinstance(hidden, Frugal) or not is_large(problem.network, len(problem.lower)):
             return None
-        return hidden.cheap() if self._whole(Journal()).by_inputs(problem) else None
+        search = self._whole(Journal())
+        if search.by_slices(problem):
+            return hidden.unswept()
+        return hidden.cheap() if search.by_inputs(problem) else None
 
     def _worst(self, lower: float) -> None:
         self.status.lower_bound = lower
