@@ -324,14 +324,17 @@ class Pipeline:
         return found if cheap is None else replace(found, regions={})  # the search by signs needs better ones
 
     def _cheap(self, hidden: GroupBounds) -> GroupBounds | None:
-        """What suffices for a large network of which few inputs move: boxes are cut first, and bounded again anyway.
+        """What suffices for a large network of which few inputs move: boxes are cut, and their parts bounded anyway.
 
         Of a network that is too large for a search it is all that there is time for.
         """
         problem = self.problem
         if not isinstance(hidden, Frugal) or not is_large(problem.network, len(problem.lower)):
             return None
-        return hidden.cheap() if self.too_many or self._whole(Journal()).by_inputs(problem) else None
+        search = self._whole(Journal())
+        if not self.too_many and search.by_slices(problem):
+            return hidden.unswept()
+        return hidden.cheap() if self.too_many or search.by_inputs(problem) else None
 
     def _worst(self, lower: float) -> None:
         self.status.lower_bound = lower

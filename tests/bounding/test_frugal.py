@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from verifier.bounding import forward as forward_module
 from verifier.bounding import frugal
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.frugal import Forward, Frugal, is_large
@@ -60,7 +61,7 @@ def test_no_value_lies_outside_of_the_bounds(family: str, bounds: Frugal, seed: 
 def test_tiles_are_as_good_as_sweeps_over_the_whole_network(
     family: str, ask: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frugal, "FEW_MOVING", -1)  # no zonotope
+    monkeypatch.setattr(forward_module, "FEW_MOVING", -1)  # no zonotope
     monkeypatch.setattr(frugal, "WORTH_ASKING", 0.0 if ask else 1e30)
     monkeypatch.setattr(frugal, "LEAST_GAIN", -1.0)
     net = networks.FAMILIES[family](3)

@@ -20,10 +20,9 @@ import torch
 
 from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, unit_objectives, widest
+from verifier.bounding.forward import FEW_MOVING, Forward, inputs_that_move
 from verifier.bounding.hidden import IN_TURN, Ends, GroupBounds, RootBounds, Told, Workers, ambiguous, intersect
-from verifier.bounding.relaxation.form import AffineForm
 from verifier.bounding.relaxation.interval import interval_image
-from verifier.bounding.relaxation.zonotope import Forms, fits_single, symbols_of, symbols_within
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.network.network import Network
 from verifier.network.tiles import Tile, located, tiled
@@ -31,18 +30,6 @@ from verifier.shapes import Float, Int, Tensor
 
 LARGE = 2e10
 """Multiplications, roughly, from which on sweeps for all neurons are too dear to begin with."""
-
-FEW_MOVING = 64
-"""Inputs that may move for a zonotope over them."""
-
-STILL = 2.0**-20
-"""Inputs whose width is a smaller share of the largest one do not move: decimals that are no floats."""
-
-FORWARD_WORK = 4e9
-"""Multiplications of a zonotope: what is left of them after its inputs goes to symbols of neurons."""
-
-INPUTS = 16
-"""By how many times the symbols of inputs alone may exceed the memory of one call."""
 
 OVERHEAD = 4e7
 """What making a tile costs, in multiplications."""
@@ -67,6 +54,7 @@ class Frugal(GroupBounds):
     """The base where networks are small; else a zonotope, intervals, and sweeps in tiles as long as they pay."""
 
     base: RootBounds
+    thorough: bool = True  # whether the zonotope takes its time
 
     @property
     def first(self) -> GroupBounds:
@@ -79,9 +67,13 @@ class Frugal(GroupBounds):
         most = min(self.memory_bytes, memory_bytes)
         return replace(self, base=replace(self.base, memory_bytes=most), memory_bytes=most)
 
-    def cheap(self) -> Frugal:
+    def unswept(self) -> Frugal:
         """The same without any sweep."""
         return replace(self, base=replace(self.base, slope=None))
+
+    def cheap(self) -> Frugal:
+        """Without any sweep, and with a quick zonotope."""
+        return replace(self.unswept(), thorough=False)
 
     def for_rows(self, net: Network, box: Ends, rows: Objective, until: Until) -> GroupBounds:
         """The base where many inputs move and entries of curves or products repeat: it bounds these once.
@@ -89,7 +81,7 @@ class Frugal(GroupBounds):
         Attention is such a network; nothing in it lies in space, so that there are no tiles.
         """
         repeats = any(not group.function.is_relu and group.alike is not None for group in net.groups)
-        if not is_large(net, len(box[0])) or not repeats or len(_moving(box)) <= FEW_MOVING:
+        if not is_large(net, len(box[0])) or not repeats or len(inputs_that_move(box)) <= FEW_MOVING:
             return self
         return self.base.for_rows(net, box, rows, until)
 
@@ -108,13 +100,14 @@ class Frugal(GroupBounds):
         With workers, a step is a whole group; without, a part of one.
         """
         region = inputs
-        forward = Forward.begin(net, (inputs.lower, inputs.upper), self.memory_bytes)
+        forward = Forward.begin(net, (inputs.lower, inputs.upper), self.memory_bytes, self.thorough)
         last = net.last_use
         for k, group in enumerate(net.groups, start=1):
             ends = interval_image(group, region)
             if forward is not None:
                 ends = forward.narrowed(k, ends)
-            if self.base.slope is not None and not region.tight(group):
+            exact = region.tight(group) or (region.ball is None and forward is not None and forward.exact(k))
+            if self.base.slope is not None and not exact:
                 for _ in self._swept(net, region, k, (ends, until, workers)):
                     yield region
             region = region.extended(group, *ends)
@@ -218,55 +211,6 @@ class TileBounds:
         rows = unit_objectives(len(neurons), every, region.lower)
         sweeps = Linear(self.slope, memory_bytes=self.memory_bytes)
         return sweeps.bound(tile.net, region, Objective(layer, rows), Until()).lower
-
-
-class Forward:
-    """A zonotope over the inputs that move, which goes on from bounds that others have found as well."""
-
-    def __init__(self, net: Network, box: Ends, moving: Int[Tensor, " m"], memory_bytes: int) -> None:
-        dtype = torch.float32 if fits_single(net) else torch.float64
-        self._net = net.to(dtype=dtype)
-        self._forms = Forms(*box, dtype, moving)
-        self._form: AffineForm | None = None
-        work = int(FORWARD_WORK / max(net.work * len(box[0]), 1))
-        self._most = symbols_within(net, min(work, symbols_of(net, len(box[0]), memory_bytes)), len(moving))
-
-    @classmethod
-    def begin(cls, net: Network, box: Ends, memory_bytes: int) -> Forward | None:
-        """None if too many inputs move, for the time that they take or for the memory."""
-        moving = _moving(box)
-        room = INPUTS * symbols_of(net, len(box[0]), memory_bytes)
-        return cls(net, box, moving, memory_bytes) if len(moving) <= min(FEW_MOVING, room) else None
-
-    def narrowed(self, k: int, ends: Ends) -> Ends:
-        """The better ones of the ends of group k, and those of its form."""
-        self._form, (low, high) = self._forms.image(self._net.groups[k - 1])
-        low, high = low.to(ends[0].dtype), high.to(ends[1].dtype)
-        return torch.where(low > ends[0], low, ends[0]), torch.where(high < ends[1], high, ends[1])
-
-    def enter(self, k: int, ends: Ends, gone: list[int]) -> None:
-        """Group k has these bounds; nobody reads the sources that are `gone` after it."""
-        assert self._form is not None
-        group = self._net.groups[k - 1]
-        self._forms.enter(group.function, self._form, _outward(ends, self._form.centre.dtype), self._most)
-        self._form = None
-        for source in gone:
-            self._forms.drop(source)
-
-
-def _moving(box: Ends) -> Int[Tensor, " m"]:
-    """Inputs that move in some box."""
-    width = box[1] - box[0]
-    return torch.nonzero((width > STILL * width.amax(dim=1, keepdim=True)).any(dim=0)).flatten()
-
-
-def _outward(ends: Ends, dtype: torch.dtype) -> Ends:
-    """In another precision, no narrower."""
-    if dtype is torch.float64:
-        return ends
-    low, high = (end.to(dtype) for end in ends)
-    far = torch.full_like(low, torch.inf)
-    return torch.nextafter(low, -far), torch.nextafter(high, far)
 
 
 def _work(net: Network) -> float:

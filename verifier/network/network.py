@@ -65,6 +65,12 @@ class Affine:
         return max((term.depth for _, term in self.terms), default=0) + len(self.terms) + 1
 
     @property
+    def work(self) -> int:
+        """Multiplications at one point, roughly; known without running anything."""
+        terms = [term for _, term in self.terms]
+        return sum(max(term.parameters, (1 + term.depth) * min(term.n_in, term.n_out)) for term in terms)
+
+    @property
     def exact(self) -> bool:
         """Whether the interval image of a box of the input is exact: nothing is read but the input, and by one map."""
         return all(source == 0 and term.tight for source, term in self.terms)
@@ -166,8 +172,7 @@ class Network:
     @property
     def work(self) -> int:
         """Multiplications of one forward pass at one point, roughly; known without running anything."""
-        terms = [term for layer in self.layers for _, term in layer.terms]
-        return sum(max(term.parameters, (1 + term.depth) * min(term.n_in, term.n_out)) for term in terms)
+        return sum(layer.work for layer in self.layers)
 
     @property
     def last_use(self) -> tuple[int, ...]:

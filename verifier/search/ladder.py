@@ -51,6 +51,11 @@ class Ladder:
         """The lowest tier alone."""
         return Ladder(self.tiers[:1])
 
+    def plain(self) -> Ladder:
+        """The lowest tier alone, without cuts."""
+        lowest = self.tiers[0]
+        return Ladder((lowest if lowest.plain is None else lowest.plain,))
+
 
 class Schedule:
     """The tiers at work on one problem: gains at the root, seconds per domain, promotions.

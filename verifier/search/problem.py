@@ -14,6 +14,7 @@ from verifier.bounding.clauses import ClauseBounds, inputs_of
 from verifier.bounding.core.ball import InputBall
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.closing import closes
+from verifier.bounding.forward import FEW_MOVING, inputs_that_move
 from verifier.bounding.frugal import Frugal, is_large
 from verifier.bounding.hidden import GroupBounds, RootBounds
 from verifier.bounding.lp.integer import MixedInteger
@@ -22,6 +23,7 @@ from verifier.errors import InputError
 from verifier.falsify.base import Falsifier
 from verifier.falsify.target import Target
 from verifier.network.network import Network
+from verifier.processes import Forks
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search.boxes.boxes import moves
@@ -37,6 +39,7 @@ from verifier.search.race import Race
 from verifier.search.sharpen import Blunt, SharpenedSearch, Sharpener, Sharpening
 from verifier.search.signs.root import Root
 from verifier.search.signs.space import Policy, SignDomains, SignSpace
+from verifier.search.slices import Slice, SlicedSearch, Slicing
 from verifier.search.space import Space
 from verifier.shapes import Float, Tensor
 
@@ -111,6 +114,14 @@ class ProblemSearch:
             return False
         return bool((moves(problem.lower, problem.upper).sum(dim=1) <= FEW_INPUTS).all())
 
+    def by_slices(self, problem: Problem) -> bool:
+        """Whether boxes are cut into slices before their signs are searched: a large network, and few inputs move."""
+        net, box = problem.network, (problem.lower, problem.upper)
+        if self.splitting is not Splitting.AUTO or not isinstance(self.intermediate, Frugal) or self.by_inputs(problem):
+            return False
+        few = len(problem.lower) <= MANY_BOXES and len(inputs_that_move(box)) <= FEW_MOVING
+        return few and net.piecewise_linear and is_large(net, 1)
+
     def check(self, network: Network) -> None:
         """Raises InputError, in one sentence, if some method that was asked for knows ReLUs only and others exist."""
         found = network.bent
@@ -143,6 +154,8 @@ class ProblemSearch:
             return task.integer(waiting)
         together = self._together(task.problem)
         groups = [waiting[i : i + together] for i in range(0, len(waiting), together)]
+        if self.by_slices(task.problem):
+            return task.sliced(waiting)
         if not self.by_inputs(task.problem):
             makers = [(task.worst(group), partial(task.signs, group)) for group in groups]
             return OneAfterAnother(makers, self.limits, task.until)
@@ -259,6 +272,24 @@ class _Task:
 
         return Prepared(parts, make, self.worst(boxes))
 
+    def sliced(self, boxes: list[Members]) -> Search:
+        """By signs as well, of slices of the boxes; these have bounds of their own from the beginning."""
+        options, problem = self.options, self.problem
+        assert isinstance(options.intermediate, Frugal)
+        slicing = Slicing(problem, options.intermediate, self.until, Forks(options.cores))
+
+        def make(slices: Sequence[Slice]) -> Search:
+            parts = (Region(s.lower, s.upper, ball=InputBall.of(problem.property.ball, s.lower)) for s in slices)
+            regions = [self._bounded(s.region, part) for s, part in zip(slices, parts, strict=True)]
+            members = [(number, s.clauses) for number, s in enumerate(slices)]
+            policy = replace(options.policy, ladder=options.policy.ladder.plain())  # cuts take 20 times as long here
+            space = self._signs(members, regions, policy, Journal(above=options.journal))
+            return self._shared(space, options.limits)
+
+        sides = [(problem.lower[box : box + 1], problem.upper[box : box + 1]) for box, _ in boxes]
+        whole = [Slice(*s, m[1], self.worst([m])) for s, m in zip(sides, boxes, strict=True)]
+        return SlicedSearch(slicing, whole, make)
+
     def boxes(self, boxes: list[Members]) -> Search:
         """By boxes of the input."""
         options = self.options
@@ -315,11 +346,12 @@ class _Task:
 
     def _region(self, box: int) -> Region:
         """The bounds of a box, unless they are known already."""
-        region = self.found.regions.get(box)
-        if region is not None:
-            return region
         inputs = inputs_of(self.problem, torch.tensor([box], device=self.problem.lower.device))
-        return self.options.intermediate.completed(self.problem.network, inputs, self.until)
+        return self._bounded(self.found.regions.get(box), inputs)
+
+    def _bounded(self, known: Region | None, inputs: Region) -> Region:
+        """What is known of a box or a slice, or else its bounds."""
+        return self.options.intermediate.completed(self.problem.network, inputs, self.until) if known is None else known
 
 
 def open_clauses(problem: Problem, found: ClauseBounds) -> list[Members]:

@@ -36,7 +36,8 @@ def cuts(
     """For every threshold also a cut at each kink; its masks are found on the whole boxes and inherited."""
     name = "propagated" if len(thresholds) == 1 else f"propagated_{len(thresholds)}"
     on_boxes = Propagated.one_by_one(scout, first, thresholds)
-    return Tier(name, on_boxes, replace(on_boxes, ascent=ascent), ascent.iterations, refresh=refresh)
+    plain = slopes(first, ascent)
+    return Tier(name, on_boxes, replace(on_boxes, ascent=ascent), ascent.iterations, refresh=refresh, plain=plain)
 
 
 def multipliers(name: str, solver: Solver, iterations: int, together: int = 64) -> Tier:

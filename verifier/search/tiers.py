@@ -90,6 +90,7 @@ class Tier:
     iterations: int  # on each domain of the tree
     together: int | None = None  # domains that are bounded at a time; None: all
     refresh: int | None = None  # masks are found anew in domains whose depth is a multiple of it
+    plain: Tier | None = None  # the same without cuts, if it has some
 
     def climber(self, root: Root) -> Climber:
         return Climber(self, root)

@@ -153,12 +153,17 @@ class Forms:
         self._boxes = [AffineForm.of_interval(lower, upper, dtype)]
         self.symbols = len(self.values[0].spread)
 
-    def image(self, group: Affine) -> tuple[AffineForm, tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]]:
-        """The form of x_hat, and its bounds: those of the form and those of intervals, whichever are better."""
-        form = image(group, self.values)
+    def image(
+        self, group: Affine, rough: Affine | None = None
+    ) -> tuple[AffineForm, tuple[Float[Tensor, "D n"], Float[Tensor, "D n"]]]:
+        """The form of x_hat, and its bounds: those of the form and those of intervals, whichever are better.
+
+        Once spreads were rounded, `rough` is the group in their precision.
+        """
+        form = image(group, self.values, rough)
         low, high = form.ends()
         if any(source for source, _ in group.terms):  # else the interval image is no better
-            box_low, box_high = image(group, self._boxes).ends()
+            box_low, box_high = image(group, self._boxes, rough).ends()
             low, high = torch.maximum(low, box_low), torch.minimum(high, box_high)
         return form, (low, high)
 
@@ -170,7 +175,8 @@ class Forms:
         activated, noise = activate(form, band_of(function, form, ends), self.symbols, most)
         self.symbols = len(activated.spread)
         self.values.append(activated)
-        self._boxes.append(AffineForm.of_interval(*_activation(function, *ends), dtype))
+        box = AffineForm.of_interval(*_activation(function, *ends), dtype)
+        self._boxes.append(replace(box, spread=box.spread.to(activated.spread.dtype)))
         return noise
 
     def skip(self, form: AffineForm, neurons: int) -> Noise:
@@ -181,6 +187,14 @@ class Forms:
         self._boxes.append(zeros)
         none = empty.to(torch.long)
         return Noise(self.symbols, none, none > 0, form.spread[..., :0], empty, empty, empty, none.sum(dim=1))
+
+    def round_spreads(self, dtype: torch.dtype) -> None:
+        """Go on with spreads in a lower precision; centres and errors keep theirs.
+
+        What that loses is one more relative rounding of each radius, which the next layer counts among its `FEW`.
+        """
+        self.values = [replace(form, spread=form.spread.to(dtype)) for form in self.values]
+        self._boxes = [replace(form, spread=form.spread.to(dtype)) for form in self._boxes]
 
     def drop(self, source: int) -> None:
         """Nobody reads that source any more."""
@@ -213,24 +227,28 @@ def _fit_single(weights: Float[Tensor, "..."]) -> bool:
     return bool(((exact | (size >= least)) & (size <= most)).all())
 
 
-def image(layer: Affine, forms: Sequence[AffineForm]) -> AffineForm:
-    """The form of x_hat, given those of all sources."""
-    dtype = layer.bias.dtype
-    gamma = growth(layer.depth + max(_factors(term) for _, term in layer.terms) + FEW, dtype)
+def image(layer: Affine, forms: Sequence[AffineForm], rough: Affine | None = None) -> AffineForm:
+    """The form of x_hat, given those of all sources; `rough` is the same layer in the precision of their spreads."""
+    coarse = layer if rough is None else rough
+    dtype, single = layer.bias.dtype, coarse.bias.dtype
+    depth = layer.depth + max(_factors(term) for _, term in layer.terms) + FEW
+    gamma, gamma_spread, lost = growth(depth, dtype), growth(depth, single), LOST * torch.finfo(single).tiny
     centre = layer.forward([form.centre for form in forms])
-    error, lost = gamma * layer.bias.abs() + 2.0 * layer.bias_error, LOST * torch.finfo(dtype).tiny
+    error = gamma * layer.bias.abs() + 2.0 * layer.bias_error
     spread: Tensor | None = None
-    for source, term in sorted(layer.terms, key=lambda pair: -len(forms[pair[0]].spread)):
+    terms = zip(layer.terms, coarse.terms, strict=True)
+    for (source, term), (_, pushed) in sorted(terms, key=lambda pair: -len(forms[pair[0][0]].spread)):
         form = forms[source]
-        error = error + term.magnitude(form.error + gamma * (form.centre.abs() + form.radius + form.error) + lost)
-        part = term.forward(form.spread)
+        size = form.error + gamma * (form.centre.abs() + form.error) + gamma_spread * form.radius
+        error = error + term.magnitude(size + lost)
+        part = pushed.forward(form.spread)
         if spread is None:
             spread = part
         else:
             spread[: len(part)] += part
     assert spread is not None, "a layer has at least one source"
-    error = error * (1 + gamma) + torch.finfo(dtype).tiny ** 0.5
-    radius = spread.abs().sum(dim=0) * (1 + growth(len(spread) + FEW, dtype))
+    error = error * (1 + gamma) + torch.finfo(single).tiny ** 0.5
+    radius = spread.abs().sum(dim=0).to(dtype) * (1 + growth(len(spread) + FEW, single))
     return AffineForm(centre.expand_as(radius), spread, radius, error.expand_as(radius))
 
 
@@ -246,14 +264,14 @@ def activate(form: AffineForm, band: Band, symbols: int, most: int) -> tuple[Aff
     centre, radius, error = band.offset, own, band.error
     for number, (slope, size, part) in enumerate(zip(band.slopes, band.sizes, parts, strict=True)):
         if number:
-            spread[:old].addcmul_(part.spread, slope)
+            spread[:old].addcmul_(part.spread, slope.to(spread.dtype))
         else:
-            torch.mul(part.spread, slope, out=spread[:old])
+            torch.mul(part.spread, slope.to(spread.dtype), out=spread[:old])
         centre, radius = slope * part.centre + centre, size * part.radius + radius
         error = size * part.error if error is None else error + size * part.error
     assert error is not None
     spread[old:].zero_()
-    spread[symbols:].scatter_(2, neuron.T.unsqueeze(-1), chosen.T.unsqueeze(-1))
+    spread[symbols:].scatter_(2, neuron.T.unsqueeze(-1), chosen.T.unsqueeze(-1).to(spread.dtype))
     activated = AffineForm(centre, spread, radius, (error + rest) * (1 + 4 * u))
     return activated, _noise(parts, band, (symbols, neuron, chosen), count)
 
