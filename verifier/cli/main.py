@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from verifier import __version__
 from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
 from verifier.output import clear_named, tell, unanswered
 
-COMMANDS = ("attack", "batch", "bounds", "check", "report", "robust", "show", "verify")
+COMMANDS = ("attack", "batch", "bounds", "check", "config", "report", "robust", "show", "verify")
 """Each is a function of this name in a file of this name."""
 
 
@@ -29,6 +31,10 @@ class CommandLine(click.Group):
             return None
         command: click.Command = getattr(import_module(f"verifier.cli.{cmd_name}"), cmd_name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The first word may be a command or a network."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {"--help", "-h", "--version"}
@@ -63,6 +69,10 @@ def run(argv: Sequence[str]) -> int:
     try:
         try:
             return program.main(list(argv), prog_name="verify", standalone_mode=False) or 0
+        except SystemExit as error:
+            if "_VERIFY_COMPLETE" not in os.environ:  # which is a shell that asks; click ends in this way
+                raise
+            return 0 if error.code in (0, 1) else 4  # 1 stands for another kind of question that was answered
         except click.UsageError as error:
             with contextlib.suppress(OSError, ValueError):  # stderr may be closed or full
                 error.show(sys.stderr)

@@ -12,6 +12,7 @@ import click
 
 from verifier.arguments import LARGEST_SEED, MOST_THREADS, device_name, seconds
 from verifier.clock import Clock, process_start
+from verifier.errors import InputError
 from verifier.naming import text_of
 
 if TYPE_CHECKING:
@@ -21,9 +22,40 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def preset_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """What a shell may complete where a configuration is expected: presets, and files."""
+    from click.shell_completion import CompletionItem
+
+    from verifier.config import presets
+
+    names = [CompletionItem(name) for name in presets() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
+def key_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What a shell may complete after `--set`."""
+    from verifier.config.describe import keys
+
+    names = dict.fromkeys(key.name.replace(".N", ".0") for key in keys())
+    return [f"{name}=" for name in names if name.startswith(incomplete)]
+
+
 _OPTIONS = (
-    click.option("--config", default="auto", metavar="NAME_OR_PATH", help="A preset or a YAML file. [default: auto]"),
-    click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Override one key; repeatable."),
+    click.option(
+        "--config",
+        default="auto",
+        metavar="NAME_OR_PATH",
+        help="A preset or a YAML file; see `verify config`. [default: auto]",
+        shell_complete=preset_names,
+    ),
+    click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="A.B=VALUE",
+        help="Override one key; repeatable. `verify config options` lists them.",
+        shell_complete=key_names,
+    ),
     click.option("--timeout", type=float, metavar="S", help="Seconds from process start until the answer is out."),
     click.option("--device", default="auto", metavar="auto|cpu|cuda[:i]", help="Where to compute. [default: auto]"),
     click.option("--threads", type=click.IntRange(1, MOST_THREADS), metavar="N", help="CPU cores. [default: all]"),
@@ -61,7 +93,7 @@ def instance(command: F) -> F:
         metavar="NAME=NET",
         help="A network by its name, instead of NET; repeatable.",
     )
-    return click.argument("files", nargs=-1, metavar="NET PROP")(network(command))
+    return click.argument("files", nargs=-1, metavar="NET PROP", type=click.Path())(network(command))
 
 
 def instance_paths(files: tuple[str, ...], networks: tuple[str, ...]) -> tuple[str, str]:
@@ -115,7 +147,10 @@ class Common:
 
         timeout = seconds(options["timeout"], "--timeout")
         machine = Machine(device_name(options["device"], "--device"), options["threads"], timeout)
-        config = load_config(options["config"], options["overrides"])
+        try:
+            config = load_config(options["config"], options["overrides"])
+        except InputError as error:
+            raise error.located("--config")  # noqa: B904 (the same error, with what it is about)
         clock = machine.clock(process_start())
         return cls(config, machine, options["seed"], options["quiet"], options["verbose"], clock)
 
