@@ -13,22 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from verifier.api import bounds, lower_bounds, verify
+    from verifier.errors import InputError
     from verifier.result.lower_bounds import LowerBounds
     from verifier.result.result import Result
+    from verifier.result.status import Snapshot
     from verifier.result.verdict import Reason, Verdict
 
 __version__ = "0.1.0"
-__all__ = ["LowerBounds", "Reason", "Result", "Verdict", "bounds", "lower_bounds", "verify"]
+__all__ = ["InputError", "LowerBounds", "Reason", "Result", "Snapshot", "Verdict", "bounds", "lower_bounds", "verify"]
 
 _HOMES = {
+    "InputError": "verifier.errors",
     "LowerBounds": "verifier.result.lower_bounds",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
+    "Snapshot": "verifier.result.status",
     "Verdict": "verifier.result.verdict",
     "bounds": "verifier.api",
     "lower_bounds": "verifier.api",
     "verify": "verifier.api",
 }
+
+
+def __dir__() -> list[str]:
+    """What there is to be used, for completion: nothing has to be loaded for it."""
+    return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 
@@ -22,6 +24,8 @@ from verifier.precision import full_precision, own_defaults
 from verifier.property.arrays import Numbers, Unsafe
 from verifier.result.lower_bounds import PHASES, LowerBounds
 from verifier.result.result import Result
+from verifier.result.status import Snapshot
+from verifier.result.watching import watched
 from verifier.survey import Survey
 
 MOST_ITERATIONS = 2**31 - 1
@@ -39,6 +43,8 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     device: str = "auto",
     threads: int | None = None,
     seed: int = 0,
+    progress: Callable[[Snapshot], object] | None = None,
+    cancel: threading.Event | None = None,
 ) -> Result:
     """Decides one instance.
 
@@ -52,6 +58,10 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
 
     asks whether y_0 <= y_1 is possible anywhere in the box.  `timeout` counts seconds from the call.
 
+    `progress` is called a few times per second, in a thread of its own, with where the run is; if it returns False or
+    raises an error, the run ends.  It also ends once `cancel` is set.  Its result is then `unknown` with the reason
+    `interrupted` and all that is known; an error of `progress` is raised again.
+
     Guarantees: `sat` comes with a counterexample that the original network confirmed, `unsat` with bounds that
     include all rounding errors.  `arithmetic` of the result says whether real arithmetic confirms a counterexample,
     too.  Raises InputError for input that cannot be used.
@@ -60,7 +70,9 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     machine = Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
     request = Request(given(network, prop, (lower, upper), unsafe), resolved, machine, number)
-    return decide(request, request.status())
+    status = request.status()
+    with watched(status, progress, cancel) as ended:
+        return ended(decide(request, status))
 
 
 def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)

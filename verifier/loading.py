@@ -15,7 +15,7 @@ from verifier.errors import InputError
 from verifier.files import digest, read_stored, stored, unpacked
 from verifier.naming import Pairs, networks_of, paths_of, text_of
 from verifier.network.models.identity import digest_of_several
-from verifier.network.models.module import ModuleModel
+from verifier.network.models.module import ModuleModel, unwrapped
 from verifier.network.models.onnx import OnnxModel, load_onnx
 from verifier.precision import default_dtype
 from verifier.property.arrays import Numbers, Unsafe, box_arrays, check_shape, clause_arrays, property_of_arrays
@@ -164,6 +164,7 @@ def given(
 ) -> Given:
     """Files or arrays, whichever there are; raises InputError for both or none, and for what is neither."""
     lower, upper = box
+    network = unwrapped(network)
     if isinstance(network, Mapping):
         network = text_of([(str(name), path_name(path, "an ONNX file")) for name, path in network.items()])
     if not isinstance(network, nn.Module):

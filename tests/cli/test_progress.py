@@ -11,7 +11,6 @@ import sys
 import termios
 from typing import Any
 
-from verifier.cli.session import describe
 from verifier.clock import Clock
 from verifier.result.result import Statistics
 from verifier.result.status import Status
@@ -36,14 +35,14 @@ main()
 
 def test_a_line_says_what_is_known() -> None:
     status = Status(clock=Clock.begin())
-    assert "domains" not in describe(status)
+    assert "domains" not in str(status.snapshot())
     status.tier, status.lower_bound = "linear", -0.5
     with status.phase("root"):
-        assert describe(status).split(" | ")[1:] == ["root", "lower bound -0.5", "tier linear"]
+        assert str(status.snapshot()).split(" | ")[1:] == ["root", "lower bound -0.5", "tier linear"]
     status.statistics = Statistics(domains=8, domains_by_tier={"big_m": 5, "active_set": 2}, leaves_lp=1)
     status.open, status.lower_bound = 3, -0.125
     with status.phase("search"):
-        line = describe(status)
+        line = str(status.snapshot())
     known = ["search", "8 domains done, 3 open", "lower bound -0.125", "big_m 62 %, active_set 25 %"]
     assert line.split(" | ")[1:] == known
 

@@ -159,22 +159,4 @@ def _show(status: Status, stop: threading.Event) -> None:
 
     with tqdm(bar_format="{desc}", leave=False, file=sys.stderr) as bar:
         while not stop.wait(INTERVAL):
-            bar.set_description_str(describe(status))
-
-
-def describe(status: Status) -> str:
-    """One line: where the run is."""
-    phase = status.running[0] if status.running else "..."
-    parts = [f"{status.clock.elapsed():6.1f} s", phase]
-    done = status.statistics.domains
-    if done or status.open:
-        parts.append(f"{done} domains done, {status.open} open")
-    if status.lower_bound is not None:
-        parts.append(f"lower bound {status.lower_bound:.4g}")
-    if done:
-        # What is left of the domains were exact leaves.
-        tiers = status.statistics.domains_by_tier.items()
-        parts.append(", ".join(f"{name} {100 * count / done:.0f} %" for name, count in tiers))
-    elif status.tier is not None:
-        parts.append(f"tier {status.tier}")
-    return " | ".join(parts)
+            bar.set_description_str(str(status.snapshot()))

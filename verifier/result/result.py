@@ -79,7 +79,7 @@ class Circumstances(ABC):
         return json.dumps(finite(self.as_dict()), allow_nan=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result(Circumstances):
     """The answer of one run.
 
@@ -108,6 +108,19 @@ class Result(Circumstances):
             raise SoundnessError("a definite verdict has no reason for being undecided")
         if not self.verdict.decided and self.reason is None and not self.message:
             raise SoundnessError(f"the verdict {self.verdict.value} needs a reason")
+
+    def __repr__(self) -> str:
+        said = f"{self.verdict.value}, {self.reason.value}" if self.reason is not None else self.verdict.value
+        said = said if self.verdict.value != "timeout" else "timeout"
+        bound = "" if self.lower_bound is None or self.verdict.decided else f", lower bound {self.lower_bound:.4g}"
+        point = "" if self.counterexample is None else f", witness of shape {list(self.counterexample.input.shape)}"
+        return f"<Result {said} in {self.time.get('total', 0.0):.2f} s{bound}{point}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from verifier.result.html import result_html
+
+        return result_html(self)
 
     @property
     def witness(self) -> str | None:

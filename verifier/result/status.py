@@ -21,6 +21,31 @@ from verifier.result.verdict import Reason, Verdict
 LIBRARIES = ("torch", "onnx", "onnxruntime", "onnx2torch", "numpy", "highspy")
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where a run is: what is known at one moment.  As text it is one line."""
+
+    seconds: float
+    phase: str | None  # load, attack, root or search
+    domains: int = 0  # that were bounded
+    open: int = 0  # that wait
+    lower_bound: float | None = None  # of the worst domain; the property holds once none is open
+    tier: str | None = None  # the bounding method at work
+    shares: tuple[tuple[str, float], ...] = ()  # of the domains, by tier; what is left were exact leaves
+
+    def __str__(self) -> str:
+        parts = [f"{self.seconds:6.1f} s", self.phase or "..."]
+        if self.domains or self.open:
+            parts.append(f"{self.domains} domains done, {self.open} open")
+        if self.lower_bound is not None:
+            parts.append(f"lower bound {self.lower_bound:.4g}")
+        if self.shares:
+            parts.append(", ".join(f"{name} {100 * share:.0f} %" for name, share in self.shares))
+        elif self.tier is not None:
+            parts.append(f"tier {self.tier}")
+        return " | ".join(parts)
+
+
 @dataclass(slots=True)
 class Status:
     """What is known so far about a run that may still be going on.
@@ -66,6 +91,14 @@ class Status:
             name, began = self.running
             seconds[name] += time.monotonic() - began
         return seconds
+
+    def snapshot(self) -> Snapshot:
+        """What is known now."""
+        running, counts = self.running, self.statistics
+        by_tier = counts.domains_by_tier.items() if counts.domains else ()
+        shares = tuple((name, count / counts.domains) for name, count in by_tier)
+        phase = None if running is None else running[0]
+        return Snapshot(self.clock.elapsed(), phase, counts.domains, self.open, self.lower_bound, self.tier, shares)
 
     def conclude(
         self,

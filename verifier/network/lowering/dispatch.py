@@ -56,6 +56,7 @@ def dispatch(lowering: Lowering, func: Callable[..., Any], args: tuple[Any, ...]
     What torch itself raises on the shadows is passed on as it is: the module's own run raises it too.  Every other
     failure is noted, so that the module cannot hide it.
     """
+    func = _of_python(func)
     name, in_place = _plain_name(func)
     if lowering.follows:
         lowering.node = lowering.label(name)
@@ -71,6 +72,16 @@ def dispatch(lowering: Lowering, func: Callable[..., Any], args: tuple[Any, ...]
         lowering.raised = error
         lowering.note(lowering.fault(f"cannot be evaluated: {one_line(error)}"))
         raise
+
+
+def _of_python(func: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of torch that stands for an operator of an exported graph: it takes the same arguments."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+        return func
+    name = func._schema.name.partition("::")[2]
+    homes = (torch, torch._C._nn, torch.Tensor)
+    found: Callable[..., Any] = next((getattr(home, name) for home in homes if hasattr(home, name)), func)
+    return found
 
 
 class _ShadowError(Exception):
