@@ -56,7 +56,7 @@ class UnsupportedOperator(InputError):
         self.node = node
         self.op_type = op_type
         self.supported = tuple(supported)
-        hint = f" (supported: {', '.join(self.supported)})" if self.supported else ""
+        hint = "; docs/formats.md lists what is" if self.supported and why.endswith("not known") else ""
         super().__init__(f"node '{node}' of type {op_type} is not supported: {why}{hint}", path)
 
 

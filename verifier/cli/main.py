@@ -90,7 +90,7 @@ def _failed(argv: Sequence[str], error: BaseException) -> int:
     from verifier.result.status import sentence
 
     bad_input = isinstance(error, InputError) or (isinstance(error, OSError) and error.filename is not None)
-    if not isinstance(error, Undelivered) and not bad_input and {"-v", "--verbose"} & set(argv):
+    if not isinstance(error, Undelivered) and not bad_input and {"-v", "-vv", "--verbose"} & set(argv):
         import traceback
 
         tell("".join(traceback.format_exception(error)).rstrip("\n"))

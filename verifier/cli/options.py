@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +13,7 @@ from verifier.arguments import LARGEST_SEED, MOST_THREADS, device_name, seconds
 from verifier.clock import Clock, process_start
 from verifier.errors import InputError
 from verifier.naming import text_of
+from verifier.output import tell
 
 if TYPE_CHECKING:
     from verifier.config import Config
@@ -61,7 +61,7 @@ _OPTIONS = (
     click.option("--threads", type=click.IntRange(1, MOST_THREADS), metavar="N", help="CPU cores. [default: all]"),
     click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, metavar="N", help="[default: 0]"),
     click.option("-q", "--quiet", is_flag=True, help="Only the first line of the answer; no warnings."),
-    click.option("-v", "--verbose", is_flag=True, help="Log what is done; tracebacks of internal errors."),
+    click.option("-v", "--verbose", count=True, help="Log what is done; -vv more, and tracebacks of internal errors."),
 )
 _OUTPUTS = (
     click.option("--json", metavar="FILE", help="Write the result as JSON; '-' is stdout."),
@@ -152,20 +152,24 @@ class Common:
         except InputError as error:
             raise error.located("--config")  # noqa: B904 (the same error, with what it is about)
         clock = machine.clock(process_start())
-        return cls(config, machine, options["seed"], options["quiet"], options["verbose"], clock)
+        return cls(config, machine, options["seed"], options["quiet"], bool(options["verbose"]), clock)
 
 
-def start_logging(quiet: bool, verbose: bool) -> None:
-    """Sends the package's log to stderr."""
+def start_logging(quiet: bool, verbose: int) -> None:
+    """Sends the package's log to stderr: warnings, with -v what is being done, with -vv more."""
     import logging
 
     class LevelAndText(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             return f"{record.levelname.lower()}: {record.getMessage()}"
 
-    handler = logging.StreamHandler(sys.stderr)
+    class AboveTheLine(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(self.format(record))
+
+    handler = AboveTheLine()
     handler.setFormatter(LevelAndText())
-    level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
+    level = logging.DEBUG if verbose > 1 else logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING
     logger = logging.getLogger("verifier")
     logger.handlers[:] = [handler]
     logger.propagate = False

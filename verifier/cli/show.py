@@ -86,7 +86,7 @@ def _file_lines(model: OnnxModel) -> list[str]:
 def _refused_lines(model: OnnxModel, error: UnsupportedOperator) -> list[str]:
     """Every node that stands in the way, each with its reason, and what will be done with the file."""
     found = model.refusals() or [error]
-    texts = [refused.message.partition(" (supported: ")[0] for refused in found]
+    texts = [refused.message for refused in found]
     lines = [f"{'unsupported' if k == 0 else '':<12}{text}" for k, text in enumerate(texts)]
     lines.append(f"            {len(found)} in all: the network can be attacked, but not bounded")
     return [*lines, f"supported   {', '.join(error.supported)}"]
