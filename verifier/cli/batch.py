@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,6 +41,13 @@ _HELP = {
 @click.option("--fail-on-regression", is_flag=True, help="Fail if a sat or unsat of the baseline is lost.")
 @click.option("--require", type=click.Choice(["unsat", "decided"]), help="Fail if an instance ends otherwise.")
 @click.option("--junit", metavar="FILE.xml", help="Write a test case per instance, for CI systems.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "github", "sarif"]),
+    default="text",
+    help="stdout at the end: tables; with GitHub's annotations; SARIF instead. [default: text]",
+)
 @common
 def batch(**options: Any) -> int:
     """Decide many instances: lists as in VNN-COMP (onnx,vnnlib,timeout), or folders with an instances.csv.
@@ -69,9 +77,10 @@ def batch(**options: Any) -> int:
     if not verdicts.interrupted:
         for warning in demands.unused(verdicts.records):
             logging.getLogger(__name__).warning("%s", warning)
+    verdicts = replace(verdicts, findings=(*verdicts.findings, *demands.vanished(i.names for i in listed)))
     if options["junit"] is not None:
         write_whole(options["junit"], junit(verdicts.records, verdicts.findings))
-    _tell(plan, verdicts)
+    _tell(plan, verdicts, options["style"])
     return verdicts.exit_code
 
 
@@ -142,11 +151,16 @@ def _words(config: str, overrides: tuple[str, ...]) -> tuple[str, ...]:
     return ("--config", named, *(word for override in overrides for word in ("--set", override)))
 
 
-def _tell(plan: Plan, verdicts: Verdicts) -> None:
+def _tell(plan: Plan, verdicts: Verdicts, style: str) -> None:
+    from verifier.batch.annotations import Format, github_lines, sarif
     from verifier.batch.summary import finding_lines, last_line, table_lines
 
+    form = Format(style)
+    if form is Format.SARIF:
+        say(sarif(verdicts.findings))
+        return
     lines = [] if plan.quiet else table_lines(verdicts.records)
-    lines += finding_lines(verdicts.findings)
+    lines += github_lines(verdicts.findings) if form is Format.GITHUB else finding_lines(verdicts.findings)
     lines.append(last_line(verdicts.records, len(plan.instances), verdicts.findings))
     if verdicts.interrupted:
         lines[-1] += "; interrupted, the same command goes on"
