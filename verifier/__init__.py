@@ -3,8 +3,9 @@
     import verifier
     result = verifier.verify("net.onnx", "prop.vnnlib", timeout=60)
 
-`verify` decides an instance; `lower_bounds` bounds its rows by one method, without a search; `bounds` bounds the
-hidden neurons.  Nothing heavy is imported here: these three load torch when they are first asked for.
+`verify` decides an instance and `robust` local robustness; `lower_bounds` bounds the rows of an instance by one method,
+without a search; `ranges` gives certified ranges of outputs, and `bounds` bounds the hidden neurons.  Nothing heavy is
+imported here: these load torch when they are first asked for.
 """
 
 from __future__ import annotations
@@ -12,25 +13,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verifier.api import bounds, lower_bounds, verify
+    from verifier.api import bounds, lower_bounds, ranges, robust, verify
     from verifier.errors import InputError
+    from verifier.property.arrays import Around
     from verifier.result.lower_bounds import LowerBounds
+    from verifier.result.ranges import Ranges
     from verifier.result.result import Result
     from verifier.result.status import Snapshot
     from verifier.result.verdict import Reason, Verdict
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "LowerBounds", "Reason", "Result", "Snapshot", "Verdict", "bounds", "lower_bounds", "verify"]
+__all__ = [
+    "Around",
+    "InputError",
+    "LowerBounds",
+    "Ranges",
+    "Reason",
+    "Result",
+    "Snapshot",
+    "Verdict",
+    "bounds",
+    "lower_bounds",
+    "ranges",
+    "robust",
+    "verify",
+]
 
 _HOMES = {
+    "Around": "verifier.property.arrays",
     "InputError": "verifier.errors",
     "LowerBounds": "verifier.result.lower_bounds",
+    "Ranges": "verifier.result.ranges",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
     "Snapshot": "verifier.result.status",
     "Verdict": "verifier.result.verdict",
     "bounds": "verifier.api",
     "lower_bounds": "verifier.api",
+    "ranges": "verifier.api",
+    "robust": "verifier.api",
     "verify": "verifier.api",
 }
 

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 
+import numpy as np
 import torch
 
-from verifier.arguments import LARGEST_SEED, shown, whole_number
-from verifier.bounding import HIDDEN
-from verifier.bounding.core.base import Region, Until
-from verifier.bounding.hidden import GroupBounds
+from verifier.arguments import LARGEST_SEED, positive_number, shown, whole_number
+from verifier.bounding import BOUNDERS, HIDDEN
+from verifier.bounding.core.ball import InputBall
+from verifier.bounding.core.base import Bounder, Objective, Region, Until, unit_objectives
+from verifier.bounding.hidden import Ends, GroupBounds, intersect
 from verifier.config import Config, iteration_overrides, load_config
 from verifier.errors import InputError
-from verifier.loading import Loaded, Source, given
+from verifier.loading import Loaded, Source, given, given_robustness
 from verifier.machine import Machine
 from verifier.network.judge import check_against, faithful_network
 from verifier.network.magnitudes import beyond, spoiled
 from verifier.pipeline import Request, decide
 from verifier.precision import full_precision, own_defaults
-from verifier.property.arrays import Numbers, Unsafe
+from verifier.property.arrays import Around, Numbers, Unsafe, as_array
+from verifier.property.robustness import LocalRobustness, Number, Scaling
+from verifier.ranging import Ranger
 from verifier.result.lower_bounds import PHASES, LowerBounds
+from verifier.result.ranges import Ranges
 from verifier.result.result import Result
 from verifier.result.status import Snapshot
 from verifier.result.watching import watched
@@ -38,6 +43,7 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     lower: Numbers | None = None,
     upper: Numbers | None = None,
     unsafe: Unsafe | None = None,
+    around: Around | None = None,
     config: str | PathLike[str] | Config = "auto",
     timeout: float | None = None,
     device: str = "auto",
@@ -56,7 +62,9 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
 
         verifier.verify(module, lower=x - 0.1, upper=x + 0.1, unsafe=[([[1.0, -1.0]], [0.0])])
 
-    asks whether y_0 <= y_1 is possible anywhere in the box.  `timeout` counts seconds from the call.
+    asks whether y_0 <= y_1 is possible anywhere in the box.  `around` is another input set, `verifier.Around(x, eps,
+    norm)`: all points near x in a norm; with a box, those of them that lie in it.  `timeout` counts seconds from the
+    call.
 
     `progress` is called a few times per second, in a thread of its own, with where the run is; if it returns False or
     raises an error, the run ends.  It also ends once `cancel` is set.  Its result is then `unknown` with the reason
@@ -69,7 +77,45 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     resolved = load_config(config)
     machine = Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
-    request = Request(given(network, prop, (lower, upper), unsafe), resolved, machine, number)
+    request = Request(given(network, prop, (lower, upper, around), unsafe), resolved, machine, number)
+    status = request.status()
+    with watched(status, progress, cancel) as ended:
+        return ended(decide(request, status))
+
+
+def robust(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)
+    network: Source,
+    x: Numbers,
+    eps: Number,
+    label: int | None = None,
+    *,
+    norm: str | float = "inf",
+    clip: tuple[Number, Number] | None = None,
+    mean: Number | Sequence[Number] = 0,
+    std: Number | Sequence[Number] = 1,
+    config: str | PathLike[str] | Config = "auto",
+    timeout: float | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    seed: int = 0,
+    progress: Callable[[Snapshot], object] | None = None,
+    cancel: threading.Event | None = None,
+) -> Result:
+    """Decides local robustness: do all inputs within `eps` of `x` have the class `label`?  `unsat`: they have.
+
+        verifier.robust(module, image, 0.5, norm=2, clip=(0, 1), mean=0.1307, std=0.3081)
+
+    `x`, `eps` and `clip`, the range of valid inputs, are in units before normalisation: the network gets (x - mean) /
+    std, with one number or one per channel.  The norm is 'inf', 2 or 1.  Without a label it is the class that the
+    network gives to x.  A float stands for the decimal that Python prints for it; 8/255 may be given as "8/255".
+
+    `progress` and `cancel`, and what is guaranteed, are those of `verify`.
+    """
+    resolved, machine = load_config(config), Machine.of(device, threads, timeout)
+    number = whole_number(seed, "seed", 0, LARGEST_SEED)
+    scaling = Scaling(*(one if isinstance(one, list | tuple) else (one,) for one in (mean, std)))
+    near = LocalRobustness(as_array(x, "x"), label, 0, eps, clip, scaling, norm)
+    request = Request(given_robustness(network, near), resolved, machine, number)
     status = request.status()
     with watched(status, progress, cancel) as ended:
         return ended(decide(request, status))
@@ -82,6 +128,7 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
     lower: Numbers | None = None,
     upper: Numbers | None = None,
     unsafe: Unsafe | None = None,
+    around: Around | None = None,
     method: str = "alpha_crown",
     iterations: int | None = None,
     config: str | PathLike[str] | Config = "auto",
@@ -106,8 +153,42 @@ def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance h
         resolved = load_config(resolved, iteration_overrides([method], count))
     machine = Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
-    request = Request(given(network, prop, (lower, upper), unsafe), resolved, machine, number)
+    request = Request(given(network, prop, (lower, upper, around), unsafe), resolved, machine, number)
     return Survey.of(request, [method], request.status(PHASES)).run()[0]
+
+
+def ranges(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)
+    network: Source,
+    prop: str | PathLike[str] | None = None,
+    *,
+    lower: Numbers | None = None,
+    upper: Numbers | None = None,
+    around: Around | None = None,
+    rows: Numbers | None = None,
+    gap: float = 1e-3,
+    config: str | PathLike[str] | Config = "auto",
+    timeout: float | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    seed: int = 0,
+) -> Ranges:
+    """Certified minimum and maximum of every output over an input set, by branch and bound.
+
+        print(verifier.ranges(module, lower=x - 0.1, upper=x + 0.1))
+
+    The input set is that of a property (all of its boxes), a box, or `around` as for `verify`.  `rows` [m, outputs]
+    are other linear functions of the outputs, in their place.  Ends are certified to a `gap` from a value that the
+    network reaches at a point; of values beyond 1 it is a share.  With a time limit they are as good as it allows.
+
+    Guarantees: see `Ranges`.  Raises InputError for input that cannot be used.
+    """
+    width = positive_number(gap, "gap")
+    resolved, machine = load_config(config), Machine.of(device, threads, timeout)
+    number = whole_number(seed, "seed", 0, LARGEST_SEED)
+    matrix = None if rows is None else np.atleast_2d(as_array(rows, "rows"))
+    instance = given(network, prop, (lower, upper, around), None, needs_unsafe=False)
+    request = Request(instance, resolved, machine, number)
+    return Ranger(request, request.status(), matrix, width).run()
 
 
 def bounds(
@@ -116,31 +197,45 @@ def bounds(
     *,
     lower: Numbers | None = None,
     upper: Numbers | None = None,
+    around: Around | None = None,
     method: str = "best",
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Lower and upper bounds of every layer before its ReLU: a pair of tensors [N, n_k] per group, last the output.
 
     N counts the input boxes of the property, or is 1 for a box given by `lower` and `upper` (see `verify`); neurons
-    are flattened.  `method` is one of `verifier.bounding.HIDDEN.names()`.
+    are flattened.  `method` is one of `verifier.bounding.HIDDEN.names()`, or a method of `lower_bounds` such as
+    "alpha_crown" or "propagated" (but for linear programs), which then bounds every neuron that may be on either side
+    of zero, and all outputs, from both sides.
     Guarantees: valid in exact arithmetic; the tensors are float64 and rounded outward.  They are infinite where numbers
     are too large for the error model (docs/numerics.md).  Raises InputError for input that cannot be used.
     """
-    if not isinstance(method, str) or method not in HIDDEN.names():
-        raise InputError(f"method {shown(method)} is unknown; there are {', '.join(HIDDEN.names())}")
-    instance = given(network, prop, (lower, upper), None, needs_unsafe=False)
+    rigorous = BOUNDERS.names(without="reference")
+    names = dict.fromkeys((*HIDDEN.names(), *rigorous))
+    if not isinstance(method, str) or method not in names:
+        raise InputError(f"method {shown(method)} is unknown; there are {', '.join(names)}")
+    instance = given(network, prop, (lower, upper, around), None, needs_unsafe=False)
     with own_defaults(), full_precision():
-        region = _layer_bounds(instance.load(), HIDDEN.build(method))
-    return list(zip(region.l_hat, region.u_hat, strict=True))
+        if method in HIDDEN.names():
+            return _layer_bounds(instance.load(), HIDDEN.build(method))
+        options = load_config("auto", [f"bounding.sharpen={method}"]).bounding
+        return _layer_bounds(instance.load(), options.hidden(), options.bounder(method))
 
 
-def _layer_bounds(instance: Loaded, method: GroupBounds) -> Region:
-    """The boxes of a property with bounds of all layers, the output included."""
+def _layer_bounds(instance: Loaded, method: GroupBounds, last: Bounder | None = None) -> list[Ends]:
+    """The bounds of all layers on the boxes of a property, the output included; that by `last`, if it is given."""
     boxes = instance.property.boxes
     sides = boxes.lower, boxes.upper
     net = faithful_network(instance.model, sides)
     check_against(instance.model, net, sides)
     lower, upper = (torch.from_numpy(side) for side in sides)
+    inputs = Region(lower, upper, ball=InputBall.of(instance.property.ball, lower))
     if beyond(net, torch.maximum(lower.abs(), upper.abs()).amax(dim=0)) is not None:
         net = spoiled(net)
     whole = replace(net, groups=net.layers, output=net.output)
-    return method.region(whole, lower, upper, Until())
+    region = method.completed(whole, inputs, Until())
+    if last is not None:
+        every, known = torch.arange(net.n_out), len(net.layers)
+        rows = Objective(known, unit_objectives(net.n_out, every, lower))
+        hidden = replace(region, l_hat=region.l_hat[:-1], u_hat=region.u_hat[:-1], functions=region.functions[:-1])
+        intersect(region.l_hat[-1], region.u_hat[-1], every, last.bound(net, hidden, rows, Until()).lower)
+    return list(zip(region.l_hat, region.u_hat, strict=True))

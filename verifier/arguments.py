@@ -40,6 +40,14 @@ def whole_number(value: Any, name: str, least: int, most: int) -> int:
     return number
 
 
+def positive_number(value: Any, name: str) -> float:
+    """A finite number above zero."""
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    if not 0 < number < math.inf:
+        raise InputError(f"{name} is {shown(value)}; it must be a positive number")
+    return number
+
+
 def device_name(device: object, name: str = "device") -> str:
     """`auto`, `cpu`, `cuda` or `cuda:N`, given as text or as a device of torch."""
     # A device of torch is known by its name: this module is loaded before torch is.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 
+import numpy as np
 import torch
 from torch import nn
 
-from verifier.arguments import path_name
+from verifier.arguments import path_name, shown
 from verifier.errors import InputError
 from verifier.files import digest, read_stored, stored, unpacked
 from verifier.naming import Pairs, networks_of, paths_of, text_of
@@ -18,11 +20,14 @@ from verifier.network.models.identity import digest_of_several
 from verifier.network.models.module import ModuleModel, unwrapped
 from verifier.network.models.onnx import OnnxModel, load_onnx
 from verifier.precision import default_dtype
-from verifier.property.arrays import Numbers, Unsafe, box_arrays, check_shape, clause_arrays, property_of_arrays
+from verifier.property.arrays import Around, InputSet, Numbers, Unsafe, check_shape, clause_arrays, property_of_arrays
 from verifier.property.joining import JointModel, check_declared
 from verifier.property.joint import NamedNetwork
 from verifier.property.property import Property
+from verifier.property.robustness import LocalRobustness
 from verifier.property.vnnlib import parse
+
+log = logging.getLogger(__name__)
 
 Original = OnnxModel | ModuleModel | JointModel
 """A network as the user has it."""
@@ -73,29 +78,78 @@ class GivenFiles(Given):
 
 @dataclass(frozen=True, eq=False)
 class GivenArrays(Given):
-    """A module or an ONNX file, an input box, and unsafe outputs (see `verify`); None are no clauses at all."""
+    """A module or an ONNX file, an input set, and unsafe outputs (see `verify`); None are no clauses at all."""
 
     network: str | nn.Module
-    lower: Numbers
-    upper: Numbers
+    lower: Numbers | None
+    upper: Numbers | None
     unsafe: Unsafe | None = None
+    around: Around | None = None
     usual: torch.dtype = field(default_factory=torch.get_default_dtype)  # the user's, with which a module is run
 
     def load(self) -> Loaded:
-        box = box_arrays(self.lower, self.upper)
+        inputs = InputSet.of(self.lower, self.upper, self.around)
         clauses = [] if self.unsafe is None else clause_arrays(self.unsafe)
-        shape = box[0].shape
-        if isinstance(self.network, nn.Module):
-            with default_dtype(self.usual):
-                model: Original = _sampled(self.network, shape)
-        else:
-            model = load_onnx(self.network, declared=(shape,))
-            check_shape(shape, model.input_shape)
-        return Loaded(model, property_of_arrays(box, clauses, (model.n_in, model.n_out)))
+        model = model_for(self.network, inputs.shape, self.usual)
+        return Loaded(model, property_of_arrays(inputs, clauses, (model.n_in, model.n_out)))
 
     @property
     def names(self) -> tuple[str | None, str | None]:
         return None if isinstance(self.network, nn.Module) else self.network, None
+
+
+@dataclass(frozen=True, eq=False)
+class GivenRobustness(Given):
+    """A module or an ONNX file, and points near an input that must keep their class.
+
+    `near` need not know yet how many classes there are, and its label may be None: the class that the network gives to
+    the centre.  `source` is the file of the centre, if it comes from one.
+    """
+
+    network: str | nn.Module
+    near: LocalRobustness
+    source: str | None = None
+    usual: torch.dtype = field(default_factory=torch.get_default_dtype)  # as of `GivenArrays`
+
+    def load(self) -> Loaded:
+        model, task = self.stated()
+        return Loaded(model, task.property())
+
+    def stated(self) -> tuple[OnnxModel | ModuleModel, LocalRobustness]:
+        """The network, and what is asked of it.  Warns if it gives another class to the centre: then it cannot hold."""
+        centre = self.near.centre
+        try:
+            model = model_for(self.network, centre.shape, self.usual)
+        except InputError as error:
+            raise error if self.source is None else error.located(self.source)  # noqa: B904 (the same error)
+        shaped = centre.reshape(model.input_shape) if isinstance(model, OnnxModel) else centre
+        task = replace(self.near, centre=shaped, classes=model.n_out)
+        own = own_class(model, task)
+        label = own if task.label is None else task.label
+        if own != label:
+            log.warning("%s: the network's own class at the input is %d, not %d", self.source or "x", own, label)
+        return model, replace(task, label=label)
+
+    @property
+    def names(self) -> tuple[str | None, str | None]:
+        return None if isinstance(self.network, nn.Module) else self.network, None
+
+
+def own_class(model: OnnxModel | ModuleModel, task: LocalRobustness) -> int:
+    """The class that a network gives to the centre."""
+    exact = replace(task, eps=0, clip=None, norm="inf").bounds()
+    x = np.array([float(low) for low, _ in exact], np.float32)
+    return int(np.argmax(model.run(x)))
+
+
+def model_for(network: str | nn.Module, shape: tuple[int, ...], usual: torch.dtype) -> OnnxModel | ModuleModel:
+    """A network for inputs of that shape.  Raises InputError if it takes others."""
+    if isinstance(network, nn.Module):
+        with default_dtype(usual):
+            return _sampled(network, shape)
+    model = load_onnx(network, declared=(shape,))
+    check_shape(shape, model.input_shape)
+    return model
 
 
 def load_networks(text: str, prop: Property) -> OnnxModel | JointModel:
@@ -158,28 +212,41 @@ def _files_of(declared: Sequence[NamedNetwork], text: str, given: Pairs | None) 
 def given(
     network: Source,
     prop: str | PathLike[str] | None,
-    box: tuple[Numbers | None, Numbers | None],
+    inputs: tuple[Numbers | None, Numbers | None, Around | None],
     unsafe: Unsafe | None,
     needs_unsafe: bool = True,
 ) -> Given:
     """Files or arrays, whichever there are; raises InputError for both or none, and for what is neither."""
-    lower, upper = box
+    lower, upper, around = inputs
     network = unwrapped(network)
+    if around is not None and not isinstance(around, Around):
+        raise InputError(f"around is a neighbourhood, verifier.Around(centre, eps), not {shown(around)}")
     if isinstance(network, Mapping):
         network = text_of([(str(name), path_name(path, "an ONNX file")) for name, path in network.items()])
     if not isinstance(network, nn.Module):
         network = path_name(network, "an ONNX file or a torch module")
     if prop is not None:
-        if not (lower is None and upper is None and unsafe is None):
+        if not (lower is None and upper is None and unsafe is None and around is None):
             raise InputError("give either a VNN-LIB file, or lower, upper and unsafe, not both")
         if isinstance(network, nn.Module):
             raise InputError("a torch module needs a box and unsafe outputs, not a VNN-LIB file")
         return GivenFiles(network, path_name(prop, "a VNN-LIB file"))
-    if lower is None or upper is None or (needs_unsafe and unsafe is None):
+    boxed = lower is not None and upper is not None
+    if not (boxed or around is not None) or (needs_unsafe and unsafe is None):
         raise InputError(
             f"give either a VNN-LIB file, or lower{', upper and unsafe' if needs_unsafe else ' and upper'}"
         )
-    return GivenArrays(network, lower, upper, unsafe)
+    return GivenArrays(network, lower, upper, unsafe, around)
+
+
+def given_robustness(network: Source, near: LocalRobustness) -> Given:
+    """One network and the points near an input.  Raises InputError for several networks, and for what is none."""
+    network = unwrapped(network)
+    if isinstance(network, Mapping):
+        raise InputError("robustness is asked of one network, not of several")
+    if not isinstance(network, nn.Module):
+        network = path_name(network, "an ONNX file or a torch module")
+    return GivenRobustness(network, near)
 
 
 def _sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:

@@ -21,7 +21,7 @@ from verifier.bounding.frugal import Frugal, is_large
 from verifier.bounding.hidden import GroupBounds
 from verifier.clock import Clock
 from verifier.config import Config
-from verifier.errors import UnsupportedOperator
+from verifier.errors import InputError, UnsupportedOperator
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.blind import Blind
 from verifier.falsify.every_point import proved_by_all_points
@@ -98,6 +98,8 @@ def decide(request: Request, status: Status) -> Result:
                 problem = problem_of(loaded, request.seed, merging, as_needed if recording is None else as_given)
         except UnsupportedOperator as error:
             return attack_unread(request, status, loaded, error)
+        if recording is not None and problem.property.ball is not None:
+            raise InputError("no proof can be written of a property with a ball: the checker knows boxes only")
         if recording is not None:
             recording.begin(problem, *request.given.names)
         if problem.property.clauses:

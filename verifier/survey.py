@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from verifier.bounding.clauses import RowsOfBoxes, boxes_together
+from verifier.bounding.clauses import RowsOfBoxes, boxes_together, inputs_of
 from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, widest
 from verifier.errors import InputError
 from verifier.machine import WithinMemory
@@ -87,7 +87,7 @@ class Survey:
             if until.expired():
                 return
             with self.status.phase("intermediate"):
-                region = intermediate.region(problem.network, problem.lower[some], problem.upper[some], until)
+                region = intermediate.completed(problem.network, inputs_of(problem, some), until)
             table = RowsOfBoxes.of(problem, some)
             for track in self.tracks:
                 self.status.tier = track.method

@@ -112,7 +112,7 @@ def test_a_deadline_leaves_valid_bounds() -> None:
 
 def test_steps_grow_to_the_whole_region() -> None:
     net = networks.conv(2)
-    known = [region.known for region in SWEPT.steps(net, networks.box(net, 2, 0.5), Until())]
+    known = [region.known for region in SWEPT.steps(net, Region(*networks.box(net, 2, 0.5)), Until())]
     assert known == sorted(known)
     assert known[-1] == len(net.groups)
 

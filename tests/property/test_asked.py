@@ -17,7 +17,7 @@ from verifier.loading import GivenFiles
 from verifier.network.lowering.run import lower
 from verifier.network.network import Network
 from verifier.pipeline import as_needed
-from verifier.property.arrays import property_of_arrays
+from verifier.property.arrays import InputSet, property_of_arrays
 from verifier.property.asked import only_asked
 from verifier.property.property import Clause, ExactRow, Property, RoundedRows
 
@@ -28,7 +28,7 @@ def network(n: int = 6, seed: int = 0) -> Network:
 
 
 def property_of(clauses: list[list[ExactRow]], n_y: int = 6) -> Property:
-    empty = property_of_arrays((-np.ones(3), np.ones(3)), [], (3, n_y))
+    empty = property_of_arrays(InputSet.of(-np.ones(3), np.ones(3), None), [], (3, n_y))
     box = empty.boxes.lower[0], empty.boxes.upper[0]
     made = tuple(Clause(0, RoundedRows.of(rows, 3, n_y, box)) for rows in clauses)
     return Property(3, n_y, empty.boxes, made)

@@ -14,7 +14,7 @@ from torch import nn
 
 import verifier
 from verifier.network.lowering.run import lower
-from verifier.property.arrays import property_of_arrays
+from verifier.property.arrays import InputSet, property_of_arrays
 from verifier.property.heads import without_head
 from verifier.property.property import Clause, ExactRow, Property, RoundedRows
 
@@ -48,7 +48,7 @@ def network(head: nn.Module | None, n: int = 4, seed: int = 0, whole: bool = Fal
 
 
 def with_rows(rows: list[ExactRow], n_y: int = 4) -> Property:
-    empty = property_of_arrays((-np.ones(3), np.ones(3)), [], (3, n_y))
+    empty = property_of_arrays(InputSet.of(-np.ones(3), np.ones(3), None), [], (3, n_y))
     box = empty.boxes.lower[0], empty.boxes.upper[0]
     clause = Clause(0, RoundedRows.of(rows, 3, n_y, box))
     return Property(3, n_y, empty.boxes, (clause,))

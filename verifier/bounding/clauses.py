@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from verifier.bounding.core.ball import InputBall
 from verifier.bounding.core.base import Objective, Region, Until, together, widest
 from verifier.bounding.core.closing import closes
 from verifier.bounding.hidden import IN_TURN, GroupBounds, RootBounds, Workers
@@ -78,7 +79,7 @@ class ClauseBounder:
             table = RowsOfBoxes.of(problem, some)
             sides = problem.lower[some], problem.upper[some]
             hidden = self.intermediate.for_rows(problem.network, sides, table.objective, until)
-            region = hidden.region(problem.network, *sides, until, workers)
+            region = hidden.completed(problem.network, inputs_of(problem, some), until, workers)
             found, swept, error, x0 = self._rows(problem.network, region, table, until)
             for clause, rows in table.rows_of.items():
                 best = int(found[rows].argmax())
@@ -107,6 +108,11 @@ class ClauseBounder:
         swept = linear.lower >= interval.lower
         error = torch.where(swept, linear.error, interval.error)
         return torch.maximum(interval.lower, linear.lower), swept, error, linear.x0
+
+
+def inputs_of(problem: Problem, boxes: Int[Tensor, " D"]) -> Region:
+    """The input sets of some boxes of a problem, by their numbers."""
+    return Region(problem.lower[boxes], problem.upper[boxes], ball=InputBall.of(problem.property.ball, problem.lower))
 
 
 def boxes_together(net: Network, most: int) -> int:

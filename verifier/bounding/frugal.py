@@ -93,32 +93,25 @@ class Frugal(GroupBounds):
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         return self.base.group(net, region, k, until, workers)
 
-    def region(
-        self,
-        net: Network,
-        lower: Float[Tensor, "D n0"],
-        upper: Float[Tensor, "D n0"],
-        until: Until,
-        workers: Workers = IN_TURN,
-    ) -> Region:
-        if not is_large(net, len(lower)):
-            return self.base.region(net, lower, upper, until, workers)
-        *_, region = self.steps(net, (lower, upper), until, workers)
+    def completed(self, net: Network, inputs: Region, until: Until, workers: Workers = IN_TURN) -> Region:
+        if not is_large(net, inputs.count):
+            return self.base.completed(net, inputs, until, workers)
+        *_, region = self.steps(net, inputs, until, workers)
         return region
 
-    def steps(self, net: Network, box: Ends, until: Until, workers: Workers = IN_TURN) -> Iterator[Region]:
+    def steps(self, net: Network, inputs: Region, until: Until, workers: Workers = IN_TURN) -> Iterator[Region]:
         """The region of all groups that are done, again and again; the last one has them all.
 
         With workers, a step is a whole group; without, a part of one.
         """
-        region = Region(*box)
-        forward = Forward.begin(net, box, self.memory_bytes)
+        region = inputs
+        forward = Forward.begin(net, (inputs.lower, inputs.upper), self.memory_bytes)
         last = net.last_use
         for k, group in enumerate(net.groups, start=1):
             ends = interval_image(group, region)
             if forward is not None:
                 ends = forward.narrowed(k, ends)
-            if self.base.slope is not None and not group.exact:
+            if self.base.slope is not None and not region.tight(group):
                 for _ in self._swept(net, region, k, (ends, until, workers)):
                     yield region
             region = region.extended(group, *ends)
@@ -212,7 +205,8 @@ class TileBounds:
     def bounds(self, neurons: Int[Tensor, " c"]) -> Float[Tensor, "D S"]:
         """Of +e_i and then of -e_i."""
         tile = Tile.of(self.net, self.k, neurons)
-        region = Region(self.region.lower[:, tile.inputs], self.region.upper[:, tile.inputs])
+        ball = None if self.region.ball is None else self.region.ball.on(tile.inputs)
+        region = Region(self.region.lower[:, tile.inputs], self.region.upper[:, tile.inputs], ball=ball)
         for number, (j, entries) in enumerate(zip(tile.groups, tile.entries, strict=True)):
             ends = self.region.l_hat[j - 1][:, entries], self.region.u_hat[j - 1][:, entries]
             region = region.extended(tile.net.groups[number], *ends)

@@ -116,7 +116,11 @@ class GroupBounds(ABC):
         workers: Workers = IN_TURN,
     ) -> Region:
         """The boxes with the bounds of all groups."""
-        region = Region(lower, upper)
+        return self.completed(net, Region(lower, upper), until, workers)
+
+    def completed(self, net: Network, inputs: Region, until: Until, workers: Workers = IN_TURN) -> Region:
+        """Input sets, of which no group is known yet, with the bounds of all groups."""
+        region = inputs
         for k in range(1, len(net.groups) + 1):
             region = region.extended(net.groups[k - 1], *self.group(net, region, k, until, workers))
         return region
@@ -195,7 +199,7 @@ class RootBounds(GroupBounds):
 
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         ends = interval_image(net.groups[k - 1], region)
-        if self.slope is None or k in self.skipped or net.groups[k - 1].exact:
+        if self.slope is None or k in self.skipped or region.tight(net.groups[k - 1]):
             return ends
         sweep = Sweep.prepare(net, region, k)
         choices = Linear(self.slope).choices(sweep)
@@ -207,6 +211,8 @@ class RootBounds(GroupBounds):
         passing = _passing(ends)  # in the order that a deadline may cut short: ambiguous neurons first
         alike = _alike(net.groups[k - 1])
         some = ambiguous(net.groups[k - 1], ends, alike)
+        if net.groups[k - 1].exact:  # but for the ball: each neuron costs as little as its row of weights
+            some = torch.arange(ends[0].shape[1], device=ends[0].device)
         ends = _shared(alike, self._narrowed(ends, some, probe, until, workers))
         if not net.groups[k - 1].function.is_relu or len(passing) * probe.bytes_each > self.passing_bytes:
             return ends
@@ -253,7 +259,7 @@ class Sharpened(GroupBounds):
 
     def group(self, net: Network, region: Region, k: int, until: Until, workers: Workers = IN_TURN) -> Ends:
         ends = self.base.group(net, region, k, until, workers)
-        if k in self.skipped or net.groups[k - 1].exact:
+        if k in self.skipped or region.tight(net.groups[k - 1]):
             return ends
         alone = until.alone()
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from verifier.cli.arrays import load_array
 from verifier.cli.options import Common, common, outputs, start_logging
-from verifier.errors import InputError
 from verifier.output import prepare, say_document, write_whole
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from verifier.network.models.onnx import OnnxModel
-    from verifier.property.robustness import LocalRobustness
+    from verifier.loading import GivenRobustness
 
 
 class Lists(click.Command):
@@ -48,112 +46,75 @@ def _numeric(word: str) -> bool:
 @click.option("--input", "source", required=True, metavar="X.npy", help="The input, before normalisation.")
 @click.option("--label", type=int, required=True, metavar="K", help="The class that must win.")
 @click.option("--eps", required=True, metavar="E", help="The radius, before normalisation; 8/255 is understood.")
-@click.option("--norm", type=click.Choice(["inf"]), default="inf", show_default=True, help="The norm of the ball.")
+@click.option(
+    "--norm", type=click.Choice(["inf", "2", "1"]), default="inf", show_default=True, help="The norm of the ball."
+)
 @click.option("--mean", default="0", metavar="M...", help="Subtracted from the input; one number, or one per channel.")
 @click.option("--std", default="1", metavar="S...", help="The input is divided by it; as --mean.")
 @click.option("--clip", nargs=2, metavar="LO HI", help="The range of valid inputs, before normalisation.")
-@click.option("-o", "--output", required=True, metavar="P.vnnlib", help="Where the property goes; '-' is stdout.")
-@click.option(
-    "--verify", "decide", is_flag=True, help="Decide the property too; the answer is as of `verify NET PROP`."
-)
+@click.option("-o", "--output", metavar="P.vnnlib", help="Where the property goes; '-' is stdout.")
+@click.option("--verify", "decide", is_flag=True, help="Decide the property; the answer is as of `verify NET PROP`.")
 @outputs
 @common
-def robust(net: str, output: str, decide: bool, **options: Any) -> int:
-    """Write the property that all inputs near X have class K."""
+def robust(net: str, output: str | None, decide: bool, **options: Any) -> int:
+    """Write or decide the property that all inputs near X have class K.
+
+    With -o it is written as VNN-LIB, with --verify it is decided.  A ball in the norm 2 or 1 has no form in VNN-LIB
+    1.0, whose input sets are boxes; --verify decides it without a file.
+    """
     names = ("source", "label", "eps", "norm", "mean", "std", "clip")
     ball = {name: options.pop(name) for name in names}
-    if decide and output == "-":
-        raise click.UsageError("with --verify stdout carries the answer: -o needs a file for the property")
-    if not decide and (unused := [name for name in ("json", "result", "counterexample") if options[name]]):
-        raise click.UsageError(f"--{unused[0]} is for the answer: it needs --verify")
+    _check(output, decide, ball["norm"], options)
     if not decide:
+        assert output is not None
         start_logging(options["quiet"], options["verbose"])
         Common.of(options)
-        write_property(output, net, **ball)
+        write_property(output, given_by(net, **ball))
         return 0
     from verifier.cli.session import Session
 
     with Session(net, output, options) as session:
-        request = session.begin()
+        request = session.begin() if output is not None else session.begin_without_file(lambda: given_by(net, **ball))
         from verifier import pipeline
 
-        with session.status.phase("load"):
-            write_property(output, net, **ball)
+        if output is not None:
+            with session.status.phase("load"):
+                write_property(output, given_by(net, **ball))
         session.answer = pipeline.decide(request, session.status)
     return session.code
 
 
-def write_property(output: str, net: str, source: str, label: int, **ball: Any) -> None:
-    """Writes `property_text` to a file, or to stdout if that is '-'.  An older file is gone if this fails."""
-    prepare([output], [net, source])
-    text = property_text(net, source, label, **ball)
+def _check(output: str | None, decide: bool, norm: str, options: Mapping[str, Any]) -> None:
+    """Raises UsageError for options that do not go together."""
+    if output is None and not decide:
+        raise click.UsageError("nothing to do: give -o P.vnnlib for the property, --verify for the answer, or both")
+    if output is not None and norm != "inf":
+        raise click.UsageError(
+            f"--norm {norm}: a ball has no form in VNN-LIB 1.0, whose input sets are boxes (that of norm 1 is linear "
+            "only with further variables); leave out -o, --verify decides it without a file"
+        )
+    if decide and output == "-":
+        raise click.UsageError("with --verify stdout carries the answer: -o needs a file for the property")
+    if not decide and (unused := [name for name in ("json", "result", "counterexample") if options[name]]):
+        raise click.UsageError(f"--{unused[0]} is for the answer: it needs --verify")
+
+
+def write_property(output: str, given: GivenRobustness) -> None:
+    """Writes the property to a file, or to stdout if that is '-'.  An older file is gone if this fails."""
+    prepare([output], [name for name in (*given.names, given.source) if name is not None])
+    text = given.stated()[1].vnnlib()
     if output == "-":
         say_document(text)
     else:
         write_whole(output, text)
 
 
-def property_text(net: str, source: str, label: int, **ball: Any) -> str:
-    """VNN-LIB text of the ball `ball` (eps, norm, mean, std, clip) around the array in the file `source`.
-
-    Warns if the network does not give the centre the class `label`: then the property cannot hold.
-    """
-    import logging
-
-    from verifier.network.models.onnx import load_onnx
+def given_by(net: str, source: str, label: int, **ball: Any) -> GivenRobustness:
+    """The points near the array in the file `source` that `ball` (eps, norm, mean, std, clip) describes."""
+    from verifier.loading import GivenRobustness
     from verifier.property.robustness import LocalRobustness, Scaling
 
-    model = load_onnx(net)
     scaling = Scaling(ball["mean"].split(","), ball["std"].split(","))
-    centre = _centre(source, model)
     clip = tuple(ball["clip"]) if ball["clip"] else None
-    found = LocalRobustness(centre, label, model.n_out, ball["eps"], clip, scaling)
-    text = found.vnnlib()
-    own = _own_class(model, LocalRobustness(centre, label, model.n_out, 0.0, None, scaling))
-    if own != label:
-        logging.getLogger(__name__).warning(
-            "%s: the network's own class at the input is %d, not %d", source, own, label
-        )
-    return text
-
-
-def _centre(source: str, model: OnnxModel) -> NDArray[Any]:
-    """The array of the file, in the shape of the network."""
-    from verifier.property.arrays import check_shape
-
-    centre = _load(source)
-    try:
-        check_shape(centre.shape, model.input_shape)
-    except InputError as error:
-        raise error.located(source)  # noqa: B904 (the same error, with its file)
-    return centre.reshape(model.input_shape)
-
-
-def _load(source: str) -> NDArray[Any]:
-    """The array of an `.npy` file, or the only one of an `.npz` file."""
-    import zipfile
-    import zlib
-
-    import numpy as np
-
-    try:
-        with open(source, "rb") as stream:
-            found = np.load(stream, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                return found
-            names = found.files
-            if len(names) == 1:
-                return np.asarray(found[names[0]])
-    except OSError as error:
-        raise InputError(f"the input cannot be read: {error.strerror or error}", source) from error
-    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise InputError("the input is not a NumPy file of numbers", source) from error
-    listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    raise InputError(f"the file holds {len(names)} arrays ({listed}); one is expected", source)
-
-
-def _own_class(model: OnnxModel, centre: LocalRobustness) -> int:
-    import numpy as np
-
-    x = np.array([float(low) for low, _ in centre.bounds()], np.float32)
-    return int(np.argmax(model.run(x)))
+    near = LocalRobustness(load_array(source), label, 0, ball["eps"], clip, scaling, ball["norm"])
+    return GivenRobustness(net, near, source)

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from verifier.result.undecided import Undecided
 from verifier.result.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
+    from verifier.loading import Given
     from verifier.pipeline import Request
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Session(Delivery[Result]):
     that cannot be written to.  Raises Undelivered if the answer could not be written.
     """
 
-    def __init__(self, network: str, prop: str, options: dict[str, Any], proof: str | None = None) -> None:
+    def __init__(self, network: str, prop: str | None, options: dict[str, Any], proof: str | None = None) -> None:
         """Takes the output options out of `options`; what is left are the common ones, as the user gave them."""
         super().__init__()
         outputs = {name: options.pop(name) for name in ("json", "result", "counterexample")}
@@ -85,11 +86,15 @@ class Session(Delivery[Result]):
         self._sinks = Sinks(**outputs, quiet=options["quiet"], proof=proof)
         self._options = options
         start_logging(options["quiet"], options["verbose"])
-        self._sinks.prepare(*paths_of(network), prop)
+        self._sinks.prepare(*paths_of(network), *([] if prop is None else [prop]))
 
     def begin(self, trace: str | None = None, proof: str | None = None, trim: bool = False) -> Request:
         """Checks the common options and keeps the time limit from now on; what is to be done."""
         return begin(self, self.status, self._options, (trace, proof, trim))
+
+    def begin_without_file(self, load: Callable[[], Given]) -> Request:
+        """The same for an instance that is no pair of files."""
+        return begin(self, self.status, self._options, load=load)
 
     def early(self, reason: Reason) -> Result:
         if reason is Reason.TIMEOUT:
@@ -118,10 +123,12 @@ def begin(
     status: Status,
     options: Mapping[str, Any],
     written: tuple[str | None, str | None, bool] = (None, None, False),
+    load: Callable[[], Given] | None = None,
 ) -> Request:
     """Checks the common options of a command; from now on the time limit is kept, and a bar shows what is known.
 
-    `written` are the file of the trace, that of the proof, and whether the proof is trimmed.
+    `written` are the file of the trace, that of the proof, and whether the proof is trimmed.  `load` gives an instance
+    that is no pair of files.
 
     The status knows the options too, and all that an early answer needs is loaded.
     """
@@ -136,8 +143,8 @@ def begin(
     from verifier.pipeline import Request
 
     assert network is not None
-    assert prop is not None
-    return Request(GivenFiles(network, prop), common.config, common.machine, common.seed, *written)
+    given = GivenFiles(network, prop or "") if load is None else load()
+    return Request(given, common.config, common.machine, common.seed, *written)
 
 
 @contextlib.contextmanager

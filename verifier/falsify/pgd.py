@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -32,6 +34,10 @@ class StepRule(ABC):
     ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
         """The direction of descent, of size about 1 per coordinate, and what the next step must remember."""
 
+    def in_ball(self, step: Float[Tensor, "P n0"], way: Callable[[], Float[Tensor, "P n0"]]) -> Float[Tensor, "P n0"]:
+        """The step to take in a ball: that of the box, or the way to the point that is best to first order."""
+        return step
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -50,6 +56,9 @@ class SignSteps(StepRule):
         self, gradient: Float[Tensor, "P n0"], memory: Memory | None
     ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
         return -gradient.sign(), None
+
+    def in_ball(self, step: Float[Tensor, "P n0"], way: Callable[[], Float[Tensor, "P n0"]]) -> Float[Tensor, "P n0"]:
+        return 2.0 * way()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +105,6 @@ class Descent:
         Every iterate with a margin of zero or below is replayed.  A point just above zero may still be a witness of
         the original network, whose sums are ordered differently: such points are replayed at the end.
         """
-        lower, upper = target.bounds(clause)
-        width = (upper - lower).clamp(max=torch.finfo(lower.dtype).max)
         memory = None
         lowest = x.new_full((len(x),), torch.inf)
         for step in range(self.steps):
@@ -107,11 +114,28 @@ class Descent:
             lowest = torch.fmin(lowest, worst)
             if witness := target.replay(x, worst, clause):
                 return witness, lowest
-            move, memory = self.rule.direction(gradient * width, memory)
-            x = (x + self.size(step) * width * move).clamp(lower, upper)
+            x, memory = self.moved(target, x, (gradient, clause), step, memory)
         y = target.network.forward(x)
         worst = target.rows.margins(x, y, clause).amax(-1)
         return target.replay(x, worst, clause, target.rows.noise(y, clause)), torch.fmin(lowest, worst)
+
+    def moved(
+        self,
+        target: Target,
+        x: Float[Tensor, "P n0"],
+        slope: tuple[Float[Tensor, "P n0"], Int[Tensor, " P"]],
+        step: int,
+        memory: Memory | None,
+    ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
+        """The points after one step down their gradients, in the input sets of their clauses: `slope` holds both."""
+        gradient, clause = slope
+        lower, upper = target.bounds(clause)
+        width = (upper - lower).clamp(max=torch.finfo(lower.dtype).max)
+        move, memory = self.rule.direction(gradient * width, memory)
+        way = width * move
+        if target.ball is not None:
+            way = self.rule.in_ball(way, partial(target.way, x, gradient, clause))
+        return target.inside(x + self.size(step) * way, clause), memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +170,7 @@ class PGD(Falsifier):
     def improve(
         self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> Counterexample | None:
-        lower, upper = target.bounds(clause)
-        x = x.clamp(lower, upper)
+        x = target.inside(x, clause)
         for part in torch.arange(len(x), device=target.device).split(target.points_in_memory):
             witness, _ = self.descent.run(target, x[part], clause[part], until)
             if witness:

@@ -67,6 +67,8 @@ def sample(
     """
     boxes, place = target.box[clause].unique(return_inverse=True)
     x = scatter(target.lower[boxes], target.upper[boxes], count, generator)
+    if target.ball is not None:
+        x = target.ball.pulled(x)
     flat = x.flatten(0, 1)
     y = torch.cat([target.network.forward(part) for part in flat.split(target.points_in_memory)])
     y = y.reshape(*x.shape[:-1], -1)
@@ -75,10 +77,14 @@ def sample(
 
 
 def corner(target: Target, clause: Int[Tensor, " C"]) -> Float[Tensor, "C n0"]:
-    """The corner of each clause's box that is best to first order, seen from the centre."""
+    """The corner of each clause's box, or the point of its part in the ball, that is best to first order, seen from the
+    centre.
+    """
     lower, upper = target.bounds(clause)
     centre = middle(lower, upper)
     _, gradient = target.slope(centre, clause)
+    if target.ball is not None:
+        return centre + target.way(centre, gradient, clause)
     return torch.where(gradient > 0, lower, torch.where(gradient < 0, upper, centre))
 
 

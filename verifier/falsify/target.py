@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from verifier.bounding.core.ball import InputBall
 from verifier.falsify.real import RealArithmetic
 from verifier.network.network import Network
 from verifier.property.problem import Problem
@@ -22,6 +23,9 @@ MEMORY = 32 * 2**20
 
 REPLAYS = 8
 """Points that are handed to the original network at a time."""
+
+INWARD = 8.0
+"""Roundings, as shares of a ball's radius, that are left to points: moving these inside for certain costs little."""
 
 NOISE = 2.0**-21
 """Relative rounding noise that is granted to a float32 margin before a point is ruled out: about four units."""
@@ -103,6 +107,7 @@ class Target:
     prop: Property
     judge: Judge
     reserve: Reserve
+    ball: InputBall | None = None  # in which points are looked for: a little smaller than that of the property
 
     @classmethod
     def of(cls, problem: Problem, model: Runnable, device: torch.device | str = "cpu") -> Target:
@@ -114,7 +119,9 @@ class Target:
         stated = problem.original()
         on_cpu = stated.network if problem.lower.device.type == "cpu" else stated.network.to("cpu")
         rows, real = RowTable.of(prop, dtype).to(device), RealArithmetic(on_cpu, stated.property)
-        return cls(network, lower, upper, box, rows, model, stated.property, real.confirms, Reserve())
+        ball = InputBall.of(prop.ball, lower)
+        inner = None if ball is None else replace(ball, radius=ball.radius * (1.0 - INWARD * torch.finfo(dtype).eps))
+        return cls(network, lower, upper, box, rows, model, stated.property, real.confirms, Reserve(), inner)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -154,6 +161,19 @@ class Target:
         """The boxes of some clauses."""
         box = self.box[clause]
         return self.lower[box], self.upper[box]
+
+    def inside(self, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"]) -> Float[Tensor, "P n0"]:
+        """Points moved into the box of their clause, and into the ball."""
+        lower, upper = self.bounds(clause)
+        x = x.clamp(lower, upper)
+        return x if self.ball is None else self.ball.pulled(x).clamp(lower, upper)
+
+    def way(
+        self, x: Float[Tensor, "P n0"], gradient: Float[Tensor, "P n0"], clause: Int[Tensor, " P"]
+    ) -> Float[Tensor, "P n0"]:
+        """From each point to where its gradient is least over the part of the box in the ball.  Require: a ball."""
+        assert self.ball is not None
+        return self.ball.share(gradient.unsqueeze(1), *self.bounds(clause))[1].squeeze(1) - x
 
     def replay(
         self,

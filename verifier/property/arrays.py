@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from verifier.arguments import shown
 from verifier.errors import InputError
+from verifier.property.ball import Ball, norm_number
+from verifier.property.near import Near
 from verifier.property.property import Boxes, Clause, Doubles, ExactRow, Property, RoundedRows
 
 Numbers = ArrayLike | torch.Tensor
@@ -24,7 +27,7 @@ EXACT = 2**53
 
 def box_arrays(lower: Numbers, upper: Numbers) -> tuple[Doubles, Doubles]:
     """Both ends of a box as float64 arrays of the same shape, lower nowhere above upper."""
-    low, high = _array(lower, "lower"), _array(upper, "upper")
+    low, high = as_array(lower, "lower"), as_array(upper, "upper")
     if low.shape != high.shape:
         raise InputError(f"lower has the shape {low.shape} and upper {high.shape}; they must be equal")
     if not low.size:
@@ -52,7 +55,7 @@ def _core(shape: Shape) -> Shape:
     return shape[ones:]
 
 
-def _array(values: Numbers, name: str) -> Doubles:
+def as_array(values: Numbers, name: str) -> Doubles:
     """A float64 array of the very same numbers; raises InputError for what is no array of finite real numbers."""
     array = _as_numpy(values, name)
     if array.dtype.kind not in "fiub":
@@ -101,7 +104,7 @@ def clause_arrays(unsafe: Unsafe) -> list[tuple[Doubles, Doubles]]:
 def _clause(pair: object, number: int) -> tuple[Doubles, Doubles]:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise InputError(f"unsafe is a list of pairs (A, c), but entry {number} is {shown(pair)}; one pair is [(A, c)]")
-    A, c = _array(pair[0], f"A of pair {number}"), _array(pair[1], f"c of pair {number}")
+    A, c = as_array(pair[0], f"A of pair {number}"), as_array(pair[1], f"c of pair {number}")
     if A.ndim not in (1, 2) or c.ndim > 1:
         ranks = f"A of shape {A.shape} and c of shape {c.shape}"
         raise InputError(f"pair {number} of unsafe has {ranks}; A is a matrix and c a vector; one pair is [(A, c)]")
@@ -111,18 +114,73 @@ def _clause(pair: object, number: int) -> tuple[Doubles, Doubles]:
     return A, c
 
 
+@dataclass(frozen=True, eq=False)
+class InputSet:
+    """Arrays as an input set: the points of a box, of a ball, or of both."""
+
+    shape: Shape
+    boxes: Boxes
+    ball: Ball | None = None
+
+    @staticmethod
+    def of(lower: Numbers | None, upper: Numbers | None, around: Around | None) -> InputSet:
+        """Raises InputError unless there is a box or a neighbourhood, or if they have no point in common.
+
+        Numbers are taken as they are: a float is an exact rational.
+        """
+        if (lower is None) != (upper is None):
+            raise InputError("a box needs both lower and upper")
+        box = None if lower is None or upper is None else box_arrays(lower, upper)
+        if around is not None:
+            return around.inputs(box)
+        assert box is not None
+        low, high = (side.reshape(1, -1) for side in box)
+        return InputSet(box[0].shape, Boxes.enclosed((low, low), (high, high)))
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """All inputs x with norm(scale (x - centre)) <= eps; the norm is 'inf', 2 or 1, and `scale` one number or many.
+
+    verifier.verify(module, around=verifier.Around(x, 0.5, norm=2), unsafe=[([[1.0, -1.0]], [0.0])])
+    """
+
+    centre: Numbers
+    eps: float
+    norm: str | float = "inf"
+    scale: Numbers = 1.0
+
+    def inputs(self, box: tuple[Doubles, Doubles] | None) -> InputSet:
+        """Those of them that lie in a box, if one is given.  Raises InputError for what makes no sense."""
+        centre, eps, scale = as_array(self.centre, "centre"), as_array(self.eps, "eps"), as_array(self.scale, "scale")
+        if not centre.size or eps.ndim:
+            raise InputError("a neighbourhood needs an array as its centre, and a number eps")
+        if scale.size not in (1, centre.size) or not (scale > 0).all():
+            raise InputError(f"scale needs positive numbers, one or as many as the centre has: {centre.size}")
+        if box is not None and box[0].size != centre.size:
+            raise InputError(f"the box has {box[0].size} inputs and the centre {centre.size}")
+        within = None if box is None else list(zip(*map(_fractions, box), strict=True))
+        weight = _fractions(np.broadcast_to(scale.reshape(-1), centre.size))
+        near = Near(_fractions(centre), weight, Fraction(eps.item()), norm_number(self.norm), within)
+        return InputSet(centre.shape, near.boxes(), near.ball)
+
+
+def _fractions(values: Doubles) -> list[Fraction]:
+    return [Fraction(value) for value in values.reshape(-1).tolist()]
+
+
 def property_of_arrays(
-    box: tuple[Doubles, Doubles], unsafe: Sequence[tuple[Doubles, Doubles]], counts: tuple[int, int]
+    inputs: InputSet, unsafe: Sequence[tuple[Doubles, Doubles]], counts: tuple[int, int]
 ) -> Property:
-    """The property of a box and of clauses, for a network with `counts` inputs and outputs.
+    """The property of an input set and of clauses, for a network with `counts` inputs and outputs.
 
     Its numbers are taken as they are: a float is an exact rational.
     """
-    low, high = box[0].reshape(-1), box[1].reshape(-1)
+    boxes = inputs.boxes
+    low, high = boxes.lower[0], boxes.upper[0]
     n_x, n_y = counts
     if len(low) != n_x:
         raise InputError(f"the box has {len(low)} inputs, the network {n_x}")
-    boxes = Boxes.enclosed((low[None], low[None]), (high[None], high[None]))
     clauses = []
     for number, (A, c) in enumerate(unsafe):
         if A.shape[1] != n_y:
@@ -132,4 +190,4 @@ def property_of_arrays(
             for row, limit in zip(A.tolist(), c.tolist(), strict=True)
         ]
         clauses.append(Clause(0, RoundedRows.of(exact, n_x, n_y, (low, high))))
-    return Property(n_x, n_y, boxes, tuple(clauses))
+    return Property(n_x, n_y, boxes, tuple(clauses), ball=inputs.ball)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verifier.property.ball import Ball
 from verifier.property.joint import Joint
 from verifier.property.numbers import absorb, at_least, float32_down, float32_up, nearest, upward
 
@@ -229,7 +230,8 @@ class Variable:
 class Property:
     """The unsafe set of an instance.  Without any clause it is empty and the instance is `unsat`.
 
-    Inputs and outputs are those of the joint network, if there is one.
+    Inputs and outputs are those of the joint network, if there is one.  With a `ball` only the part of each box that
+    lies in it counts.
     """
 
     n_x: int
@@ -239,6 +241,7 @@ class Property:
     variables: tuple[Variable, ...] | None = None
     warnings: tuple[str, ...] = ()
     joint: Joint | None = None
+    ball: Ball | None = None
 
     @property
     def tensors(self) -> int | tuple[tuple[int, ...], ...]:
@@ -251,7 +254,8 @@ class Property:
         """The index of a clause that contains the point, decided in rational arithmetic; None if there is none.
 
         Clauses whose box is exact in the precision of x come first.  If the clause's box is not
-        (`boxes.holds_floats`), its rows hold exactly, and x is a float next to the box wherever the box holds none.
+        (`boxes.holds_floats`), its rows hold exactly, and x is a float next to the box wherever the box holds none;
+        with a ball such points are no witnesses.
         """
         if x.shape != (self.n_x,) or y.shape != (self.n_y,):
             raise ValueError(f"a point needs shapes ({self.n_x},) and ({self.n_y},), not {x.shape} and {y.shape}")
@@ -263,7 +267,9 @@ class Property:
         xs, ys = [Fraction(v) for v in x.tolist()], [Fraction(v) for v in y.tolist()]
         if self.joint is not None:
             ys = self.joint.completed(xs, ys)
-        for wanted in (True, False):
+        if self.ball is not None and not self.ball.holds(xs):
+            return None
+        for wanted in (True, False) if self.ball is None else (True,):
             for k, clause in enumerate(self.clauses):
                 possible = inside[clause.box] and bool(exact[clause.box]) == wanted
                 if possible and all(row.holds(xs, ys) for row in clause.rows.exact):

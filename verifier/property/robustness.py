@@ -1,7 +1,7 @@
 """Local robustness as a property: all points near an input must keep its class.
 
-The text is VNN-LIB 1.0.  Its box contains the exact one: centre plus and minus eps, clipped, then normalised, all in
-rational arithmetic; the decimals are rounded outward at the 17th significant digit.
+In the maximum norm it has a text in VNN-LIB 1.0.  Its box contains the exact one: centre plus and minus eps, clipped,
+then normalised, all in rational arithmetic; the decimals are rounded outward at the 17th significant digit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verifier.errors import InputError
+from verifier.property.ball import norm_number
+from verifier.property.near import Near, Side
+from verifier.property.property import Clause, ExactRow, Property, RoundedRows
 
 DIGITS = 17
 Number = float | str | Fraction
@@ -35,36 +38,64 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRobustness:
-    """The ball of radius `eps` in the maximum norm around `centre`, in which class `label` of `classes` must win.
+    """The points within `eps` of `centre` in a norm ('inf', 2 or 1), where class `label` of `classes` must win.
 
     Requires: `centre` and `eps` are in pixel space, before `scaling`.  The bounds are cut off at `clip` in pixel space.
     With several channels the channel axis is the first one that is not a batch axis of size 1 (CHW or 1CHW).
     """
 
     centre: NDArray[Any]
-    label: int
+    label: int | None  # None until the network is asked
     classes: int
     eps: Number
     clip: tuple[Number, Number] | None = None
     scaling: Scaling = Scaling()
+    norm: str | float = "inf"
+
+    def property(self) -> Property:
+        """What is asked, with all numbers as they are.  Raises InputError if some value makes no sense."""
+        label, near = self._winner(), self.near()
+        boxes = near.boxes()
+        rows = [
+            ExactRow(tuple(sorted(((label, Fraction(1)), (j, Fraction(-1))))), (), Fraction(0), strict=False)
+            for j in range(self.classes)
+            if j != label
+        ]
+        size, box = self.centre.size, (boxes.lower[0], boxes.upper[0])
+        clauses = tuple(Clause(0, RoundedRows.of([row], size, self.classes, box)) for row in rows)
+        return Property(size, self.classes, boxes, clauses, ball=near.ball)
+
+    def _winner(self) -> int:
+        """The class that must win.  Raises InputError if there is none of that number, or no other one."""
+        if self.label is None or not (self.classes >= 2 and 0 <= self.label < self.classes):
+            raise InputError(f"label {self.label} is not one of {self.classes} classes, of which there must be two")
+        return self.label
 
     def vnnlib(self) -> str:
         """The property's text.  Raises InputError if some value makes no sense."""
-        if not (self.classes >= 2 and 0 <= self.label < self.classes):
-            raise InputError(f"label {self.label} is not one of {self.classes} classes, of which there must be two")
+        label = self._winner()
+        if norm_number(self.norm) is not None:
+            raise InputError(
+                f"a ball in the norm {self.norm} has no form in VNN-LIB 1.0, whose input sets are boxes: decide it "
+                "without a file"
+            )
         bounds = self.bounds()
-        lines = [f"; local robustness: class {self.label} within {self.eps} of the centre in the maximum norm"]
+        lines = [f"; local robustness: class {label} within {self.eps} of the centre in the maximum norm"]
         lines += [f"(declare-const X_{i} Real)" for i in range(len(bounds))]
         lines += [f"(declare-const Y_{j} Real)" for j in range(self.classes)]
         for i, (low, high) in enumerate(bounds):
             lines.append(f"(assert (>= X_{i} {decimal_text(low, down=True)}))")
             lines.append(f"(assert (<= X_{i} {decimal_text(high, down=False)}))")
         lines.append("(assert (or")
-        lines += [f"    (and (>= Y_{j} Y_{self.label}))" for j in range(self.classes) if j != self.label]
+        lines += [f"    (and (>= Y_{j} Y_{label}))" for j in range(self.classes) if j != label]
         return "\n".join([*lines, "))", ""])
 
     def bounds(self) -> list[tuple[Fraction, Fraction]]:
         """The exact box, flat in C order."""
+        return self.near().sides
+
+    def near(self) -> Near:
+        """The points, in the coordinates of the network."""
         eps = _exact(self.eps, "eps")
         if eps < 0:
             raise InputError(f"eps is {self.eps}, it must not be negative")
@@ -72,19 +103,28 @@ class LocalRobustness:
             raise InputError("the centre must be a non-empty array of numbers")
         if not np.isfinite(self.centre).all():
             raise InputError("the centre holds values that are not finite")
-        clip = None if self.clip is None else (_exact(self.clip[0], "clip"), _exact(self.clip[1], "clip"))
         means, stds = self._per_value(self.scaling.mean, "mean"), self._per_value(self.scaling.std, "std")
-        found = []
-        for i, value in enumerate(self.centre.reshape(-1).tolist()):
-            low, high = Fraction(value) - eps, Fraction(value) + eps
-            if clip is not None:
-                low, high = max(low, clip[0]), min(high, clip[1])
-            if low > high:
-                raise InputError(f"value {i} of the centre, {value}, is further than eps from the clipping range")
-            if stds[i] <= 0:
-                raise InputError("std must be positive")
-            found.append(((low - means[i]) / stds[i], (high - means[i]) / stds[i]))
-        return found
+        if any(std <= 0 for std in stds):
+            raise InputError("std must be positive")
+        values = [Fraction(value) for value in self.centre.reshape(-1).tolist()]
+        centre = [(v - mean) / std for v, mean, std in zip(values, means, stds, strict=True)]
+        return Near(
+            centre, stds, eps, norm_number(self.norm), self._range(eps, values, list(zip(means, stds, strict=True)))
+        )
+
+    def _range(
+        self, eps: Fraction, values: list[Fraction], scales: list[tuple[Fraction, Fraction]]
+    ) -> list[Side] | None:
+        """The clipping range in the coordinates of the network."""
+        if self.clip is None:
+            return None
+        low, high = (_exact(end, "clip") for end in self.clip)
+        for i, value in enumerate(values):
+            if max(value - eps, low) > min(value + eps, high):
+                raise InputError(
+                    f"value {i} of the centre, {float(value)}, is further than eps from the clipping range"
+                )
+        return [((low - mean) / std, (high - mean) / std) for mean, std in scales]
 
     def _per_value(self, values: Sequence[Number], what: str) -> list[Fraction]:
         """One number per entry of the flat centre."""

@@ -111,13 +111,16 @@ def replay(
     """The first candidate that is a sharp counterexample; else the first that is one at all, or None.
 
     Requires: candidates [n_x] or [B, n_x], points in or near box number `box` of the property.
-    Guarantees: each candidate is rounded to the network's precision and clipped into the box (rounded inward), run by
-    the original network, and judged in exact arithmetic.  Without a `judge` no counterexample is sharp.
+    Guarantees: each candidate is rounded to the network's precision and clipped into the box (rounded inward), moved
+    into the ball if there is one, run by the original network, and judged in exact arithmetic.  Without a `judge` no
+    counterexample is sharp.
     """
     points, dtype = np.atleast_2d(candidates), precision(model)
     lower, upper = (end[box] for end in prop.boxes.ends(dtype))
     points = points[np.isfinite(points).all(axis=1)]
     points = np.clip(points, lower, upper).astype(dtype)  # rounding keeps the order, so it stays in the box
+    if prop.ball is not None:
+        points = np.stack([prop.ball.inside(x, (lower, upper)) for x in points]) if len(points) else points
     blunt: Counterexample | None = None
     for x in points:
         y = np.asarray(model.run(x))  # one by one, as a judge would: a batch may round differently

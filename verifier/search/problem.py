@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from verifier.bounding.clauses import ClauseBounds
+from verifier.bounding.clauses import ClauseBounds, inputs_of
+from verifier.bounding.core.ball import InputBall
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.closing import closes
 from verifier.bounding.frugal import Frugal, is_large
@@ -246,7 +247,7 @@ class _Task:
         if not missing or not isinstance(options.intermediate, Frugal) or not is_large(net, len(missing)):
             return self.signs(boxes, options.limits)
         at = torch.tensor(missing, device=self.problem.lower.device)
-        parts = options.intermediate.steps(net, (self.problem.lower[at], self.problem.upper[at]), self.until)
+        parts = options.intermediate.steps(net, inputs_of(self.problem, at), self.until)
 
         def make(region: Region) -> Search:
             each = {box: region.select(torch.tensor([i], device=at.device)) for i, box in enumerate(missing)}
@@ -296,9 +297,9 @@ class _Task:
         self, journal: Journal, lower: Float[Tensor, " n0"], upper: Float[Tensor, " n0"], clauses: tuple[int, ...]
     ) -> Outcome:
         """Decide a small box by the signs of its few ambiguous ReLUs."""
-        region = self.options.intermediate.region(
-            self.problem.network, lower.unsqueeze(0), upper.unsqueeze(0), self.until
-        )
+        ball = InputBall.of(self.problem.property.ball, lower)
+        part = Region(lower.unsqueeze(0), upper.unsqueeze(0), ball=ball)
+        region = self.options.intermediate.completed(self.problem.network, part, self.until)
         root = Root.of(self.problem, [region], [clauses])
         space = SignSpace(root, self.options.policy, self.until, self.offer, Journal(above=journal))
         return run(BranchAndBound(space, self.options.limits), self.until)
@@ -312,8 +313,8 @@ class _Task:
         region = self.found.regions.get(box)
         if region is not None:
             return region
-        sides = self.problem.lower[box : box + 1], self.problem.upper[box : box + 1]
-        return self.options.intermediate.region(self.problem.network, *sides, self.until)
+        inputs = inputs_of(self.problem, torch.tensor([box], device=self.problem.lower.device))
+        return self.options.intermediate.completed(self.problem.network, inputs, self.until)
 
 
 def open_clauses(problem: Problem, found: ClauseBounds) -> list[Members]:

@@ -54,8 +54,8 @@ class Blunt:
         """
         skipped = laborious(self.net)
         return [
-            Sharpened(Known(region), bounder, partial(self._tell, box), skipped).region(
-                self.net, region.lower, region.upper, until
+            Sharpened(Known(region), bounder, partial(self._tell, box), skipped).completed(
+                self.net, Region(region.lower, region.upper, ball=region.ball), until
             )
             for box, region in self.known.items()
         ]

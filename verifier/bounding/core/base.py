@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import torch
 
+from verifier.bounding.core.ball import InputBall, Least
 from verifier.bounding.core.state import COMMON, SHARED, State, cat
 from verifier.clock import Clock
 from verifier.functions import Function
@@ -26,11 +27,12 @@ class Region(State):
 
     Groups beyond that have not been bounded yet; a bounder may only be asked about layers that follow known groups.
 
-    The input set is the box [lower, upper].  `kinks`, if given, lists the neurons of each group that are not stable in
-    the same way in all regions, now or in any later part of them, so that variables keep their places.  `splits` marks
-    neurons whose sign is a constraint of a branch and not a consequence of the bounds: +1 passing (x_hat >= 0), -1
-    blocking (x_hat <= 0), 0 neither; l_hat and u_hat are already cut accordingly.  `units`, if given, are sizes that
-    coefficients of x_hat have in each group, in which multipliers of splits are counted.
+    The input set is the box [lower, upper], or the part of it that lies in `ball`.  `kinks`, if given, lists the
+    neurons of each group that are not stable in the same way in all regions, now or in any later part of them, so that
+    variables keep their places.  `splits` marks neurons whose sign is a constraint of a branch and not a consequence of
+    the bounds: +1 passing (x_hat >= 0), -1 blocking (x_hat <= 0), 0 neither; l_hat and u_hat are already cut
+    accordingly.  `units`, if given, are sizes that coefficients of x_hat have in each group, in which multipliers of
+    splits are counted.
     """
 
     lower: Float[Tensor, "D n0"]
@@ -41,6 +43,7 @@ class Region(State):
     kinks: tuple[Int[Tensor, " _"], ...] | None = field(default=None, metadata=SHARED)
     splits: tuple[Int8[Tensor, "D _"], ...] | None = None
     units: Float[Tensor, "D K"] | None = None
+    ball: InputBall | None = field(default=None, metadata=SHARED)
 
     @property
     def count(self) -> int:
@@ -56,6 +59,10 @@ class Region(State):
         if j == 0:
             return self.lower, self.upper
         return self.functions[j - 1].image(self.l_hat[j - 1], self.u_hat[j - 1])
+
+    def tight(self, layer: Affine) -> bool:
+        """Whether the interval image of a layer is exact."""
+        return self.ball is None and layer.exact
 
     def extended(self, group: Affine, l_hat: Float[Tensor, "D n"], u_hat: Float[Tensor, "D n"]) -> Region:
         """The same boxes with bounds of one more group."""
@@ -212,12 +219,18 @@ class Bounder(ABC):
 BounderT = TypeVar("BounderT", bound=Bounder)
 
 
-def minimise_over_input(
-    region: Region, coefficients: Float[Tensor, "D S n0"]
-) -> tuple[Float[Tensor, "D S"], Float[Tensor, "D S n0"]]:
-    """The minimum of coefficients . x over the input set, and a point that attains it."""
+def minimise_over_input(region: Region, coefficients: Float[Tensor, "D S n0"]) -> Least:
+    """The minimum of coefficients . x over the input set, and a point that attains it.
+
+    With a ball it is the better one of two bounds, that of the box and that of the part in the ball.
+    """
     x0 = torch.where(coefficients >= 0, region.lower.unsqueeze(1), region.upper.unsqueeze(1))
-    return (coefficients * x0).sum(dim=-1), x0
+    value = (coefficients * x0).sum(dim=-1)
+    if region.ball is None:
+        return Least(value, x0)
+    found = region.ball.least(coefficients, region.lower, region.upper)
+    better = found.value > value  # and not where it is no number; its size is never the smaller one
+    return Least(torch.where(better, found.value, value), torch.where(torch.isfinite(found.x), found.x, x0), found.size)
 
 
 def widest(net: Network, layer: int) -> int:

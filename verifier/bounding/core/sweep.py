@@ -267,13 +267,14 @@ class Sweep(State):
         if slope is None:
             slope = region.lower.new_zeros(1, 1, region.lower.shape[1])
         slope = slope.expand(*rest.value.shape, -1)
-        least, x0 = minimise_over_input(region, slope)
+        least = minimise_over_input(region, slope)
         if self.slacks is None:
-            return Plane(slope, rest.value + least, x0, rest.value, None)
-        summed = rest.summed + dot(slope.abs(), source_magnitude(region, 0))
+            return Plane(slope, rest.value + least.value, least.x, rest.value, None)
+        size = dot(slope.abs(), source_magnitude(region, 0)) if least.size is None else least.size
+        summed = rest.summed + size
         terms = widest(self.net, self.layer) + len(self.net.layers) + MARGIN
         error = rest.error + gamma(terms) * summed + region.doubt(self.layer)
-        return Plane(slope, settled(rest.value + least, error), x0, rest.value, error)
+        return Plane(slope, settled(rest.value + least.value, error), least.x, rest.value, error)
 
     def complete(
         self, x0: Float[Tensor, "D S n0"], activate: Activate, unread: Container[int] = ()

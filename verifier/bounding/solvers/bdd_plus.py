@@ -156,7 +156,7 @@ class Blocks:
 
     def _step_input(self, eta: float) -> None:
         lam = self._coefficients(0, self.x0, eta)
-        towards = minimise_over_input(self.dual.sweep.region, lam)[1] - self.x0
+        towards = minimise_over_input(self.dual.sweep.region, lam).x - self.x0
         images = self._images(0, towards)
         share = _share((lam * towards).sum(dim=-1), _squares(images.values()), eta)
         self.x0 = self.x0 + share * towards

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import torch
 
+from verifier.bounding.core.ball import InputBall
 from verifier.bounding.core.base import Region, Until
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.state import tree_map
@@ -68,6 +69,7 @@ class Pairs:
     rows: Conjunction
     box: Int[Tensor, " P"]
     known: Contracted
+    ball: InputBall | None
 
     def variables(self, effort: Effort) -> Float[Tensor, "P 1 V"]:
         """Good slopes of all neurons and weights of the rows, found in the precision of the zonotope."""
@@ -105,7 +107,7 @@ class Pairs:
     def region(self, dtype: torch.dtype) -> Region:
         """The boxes and their bounds; all neurons count as kinks, because boxes differ in which are ambiguous."""
         known, functions = self.known, tuple(group.function for group in self.net.groups)
-        box = Region(known.low, known.high, known.l_hat, known.u_hat, functions)
+        box = Region(known.low, known.high, known.l_hat, known.u_hat, functions, ball=self.ball)
         return box.to(dtype).full_width()
 
 
@@ -277,7 +279,7 @@ class BoxBounder:
             some,
             low,
             high,
-            torch.where(slope >= 0, boxes.low, boxes.high),
+            planes.x0[worst, 0],
             InputSplit().scores(BoxView(found, lam, slope.abs() * (boxes.high - boxes.low), owed))
             * (1.0 + pairs.known.press[worst]),
             found.ambiguous,
@@ -297,7 +299,7 @@ class BoxBounder:
         """The pending clauses of all boxes, and their places in the table."""
         box, clause = torch.nonzero(boxes.pending, as_tuple=True)
         rows = self.table.rows(boxes.root[box], clause)
-        return Pairs(net, boxes, found, rows, box, self._known(boxes, found, rows, box)), clause
+        return Pairs(net, boxes, found, rows, box, self._known(boxes, found, rows, box), self.table.ball), clause
 
     def _known(self, boxes: BoxDomains, found: Zonotopes, rows: Conjunction, box: Int[Tensor, " P"]) -> Contracted:
         """What is known of each pair: of its box and, where the rows tell more, of what they leave of it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from verifier.bounding.core.ball import InputBall
 from verifier.bounding.core.state import cat
 from verifier.bounding.rows import Conjunction
 from verifier.property.problem import Problem
@@ -28,6 +29,7 @@ class Table:
     number: Int[Tensor, "N C"]
     place: Int[Tensor, "N C"]
     moving: Int[Tensor, " m"] | None  # the inputs that move in some box, unless most of them do
+    ball: InputBall | None = None  # the part of boxes that counts
 
     @classmethod
     def of(cls, problem: Problem, clauses: Sequence[int]) -> Table:
@@ -49,7 +51,8 @@ class Table:
         lower, upper = problem.lower[boxes], problem.upper[boxes]
         moving = torch.nonzero(moves(lower, upper).any(dim=0)).flatten()
         few = 2 * len(moving) <= problem.network.n_in
-        return cls(lower, upper, rows, number, place, moving if few else None)
+        ball = InputBall.of(problem.property.ball, lower)
+        return cls(lower, upper, rows, number, place, moving if few else None, ball)
 
     @property
     def inputs(self) -> int:
@@ -103,6 +106,14 @@ def split(boxes: BoxDomains, wanted: int) -> BoxDomains:
     while 0 < len(boxes) < wanted and bool(divisible(boxes).all()):
         boxes = halved(boxes)
     return boxes
+
+
+def rounded_off(boxes: BoxDomains, ball: InputBall | None) -> BoxDomains:
+    """What the ball leaves of boxes.  Those that it does not meet stay as they are."""
+    if ball is None:
+        return boxes
+    low, high, _ = ball.contracted(boxes.low, boxes.high)
+    return replace(boxes, low=low, high=high)
 
 
 def divisible(boxes: BoxDomains) -> Bool[Tensor, " D"]:

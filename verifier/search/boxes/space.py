@@ -20,7 +20,7 @@ from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.bounds import DOUBLE, SINGLE, BoxBounder, BoxBounds, Care, Effort
-from verifier.search.boxes.boxes import BoxDomains, Table, divisible, moved_ends, moves, split
+from verifier.search.boxes.boxes import BoxDomains, Table, divisible, moved_ends, moves, rounded_off, split
 from verifier.search.boxes.candidates import Candidates
 from verifier.search.boxes.contract import Contraction
 from verifier.search.domains import Offer, Outcome, outweighed
@@ -163,7 +163,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
     def split(self, parents: BoxDomains) -> BoxDomains:
         with self._cutting:
             made = split(parents, min(self._least_children, self.parents))
-            made = made.select(made.kinks.argsort())
+            made = rounded_off(made.select(made.kinks.argsort()), self._table.ball)
             return self._born(made, made.number, lambda: moved_ends(parents, made))
 
     def _born(
@@ -221,6 +221,9 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
     def _judged(self, boxes: BoxDomains, found: BoxBounds) -> tuple[BoxDomains, Float[Tensor, "D n0"]]:
         """The boxes that stay open, clipped, and a corner of each that may be unsafe."""
         pending = boxes.pending & ~found.closed
+        if self._table.ball is not None:
+            low, high, some = self._table.ball.contracted(found.low, found.high)
+            found = replace(found, low=low, high=high, some=found.some & some)
         kept = torch.nonzero(pending.any(dim=1) & found.some).flatten()
         self._tell(boxes, found, pending, kept)
         before, low, high, pending = boxes.select(kept), found.low[kept], found.high[kept], pending[kept]

@@ -1,12 +1,15 @@
 """Domains without an ambiguous neuron: the network is affine there, and one linear program decides them.
 
+Where only the part of the box in a ball counts, the program gets planes that touch the ball, a few more in each round:
+at the point that it has found, and where the combination of its rows that it has found is least over the ball.
+
 HiGHS only proposes.  Its multipliers close the leaf if their rigorous float64 evaluation is positive; its point is a
 candidate counterexample.  If neither holds the leaf is doubtful, and the whole answer is `unknown`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +21,9 @@ from verifier.bounding.lp.solver import Solution, Solver
 from verifier.bounding.solvers.alpha_crown import AlphaCrown, Slopes
 from verifier.search.signs.root import Batch
 from verifier.shapes import Tensor
+
+ROUNDS = 40
+"""How often planes that touch a ball are added to the program of a leaf."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +64,41 @@ def solve_leaf(leaf: Batch, until: Until) -> Leaf:
     program, sides = _program(leaf, region, hidden, rows)
     cost = np.zeros(program.width)
     cost[-1] = 1.0
-    found = Solver(program).solve(cost, until)
+    solver = Solver(program)
+    found = solver.solve(cost, until)
     lower, proof = _certify(leaf, found, sides)
-    x0 = None if found.point is None else torch.from_numpy(found.point[:-1])
-    return Leaf(lower, x0, proof)
+    best = Leaf(lower, None if found.point is None else torch.from_numpy(found.point[:-1]), proof)
+    if region.ball is None:
+        return best
+    for _ in range(ROUNDS):
+        touching = None if best.closed else _touching(region, found, program)
+        if touching is None or until.expired():
+            break
+        solver.add_rows(touching)
+        found = solver.solve(cost, until)
+        lower, proof = _certify(leaf, found, sides)
+        point = best.x0 if found.point is None else torch.from_numpy(found.point[:-1])
+        best = Leaf(lower, point, proof) if lower > best.lower else replace(best, x0=point)
+    return best
+
+
+def _touching(region: Region, found: Solution, program: Program) -> Rows | None:
+    """Planes that touch the ball, as rows of the program; None if its point lies inside, or if it found nothing."""
+    ball, y = region.ball, found.multipliers
+    assert ball is not None
+    beyond = None if found.point is None else ball.touching(torch.from_numpy(found.point[:-1]))
+    if y is None or (found.point is not None and beyond is None):
+        return None
+    slope = -program.rows.transposed_times(y[: program.rows.count], program.width)[:-1]
+    d, _ = ball.share(torch.from_numpy(slope).view(1, 1, -1), region.lower, region.upper)
+    normals = [normal for normal in (d[0, 0], beyond) if normal is not None and bool(normal.any())]
+    if not normals:
+        return None
+    planes = torch.stack(normals)
+    planes = planes / planes.abs().amax(dim=1, keepdim=True)
+    least = ball.support(planes).numpy()
+    entries = np.nonzero(planes.numpy())
+    return Rows.collect((entries[0], entries[1], planes.numpy()[entries]), least, np.full(len(least), np.inf))
 
 
 def _affine_pieces(leaf: Batch, region: Region) -> tuple[_Affine, _Affine]:
@@ -114,8 +151,9 @@ def _certify(leaf: Batch, found: Solution, sides: Floats) -> tuple[float, Slopes
     root, task = leaf.root, leaf.task(torch.float64)
     fixed = torch.nonzero(leaf.signs[0]).flatten()
     splits = torch.from_numpy(y[: len(sides)]).to(root.device)
-    multipliers = torch.from_numpy(y[len(sides) :]).to(root.device)
     weights = leaf.rows(torch.float64).even()
+    rows = int(root.rows.present[leaf.clause[0]].sum())
+    multipliers = torch.from_numpy(y[len(sides) : len(sides) + rows]).to(root.device)
     total = float(multipliers.sum())
     if total > 0:
         weights[0, 0, root.rows.present[leaf.clause[0]]] = multipliers / total

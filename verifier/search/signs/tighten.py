@@ -101,7 +101,7 @@ class AfterSplit(Tightening):
         for k in range(first, len(l_hat) + 1):
             sides = tuple(l_hat[: k - 1]), tuple(u_hat[: k - 1])
             splits = known.splits[: k - 1]
-            before = Region(known.lower, known.upper, *sides, known.functions[: k - 1], splits=splits)
+            before = Region(known.lower, known.upper, *sides, known.functions[: k - 1], splits=splits, ball=known.ball)
             low, high = self.method.group(root.net, before, k, until)
             looked.append(known.ambiguous(k) | (known.splits[k - 1] != 0))
             l_hat[k - 1] = torch.where(looked[-1], torch.fmax(low, l_hat[k - 1]), l_hat[k - 1])
