@@ -1,7 +1,7 @@
 """Makes properties/: networks, VNN-LIB files, verdicts.
 
     python scripts/make_properties.py train      networks, trained anew (about a minute)
-    python scripts/make_properties.py write      VNN-LIB files, instances.csv and README.md from the table
+    python scripts/make_properties.py write      VNN-LIB files, instances.csv, digits.npz and README.md
     python scripts/make_properties.py confirm    exact verdicts: expected.csv and witnesses/ (a few minutes)
     python scripts/make_properties.py all        the three in this order
 
@@ -25,7 +25,7 @@ from exact import enumerated_minimum, milp_minimum, planet_minimum, tightened_bo
 from exact_network import Bounds, Dag, crown_bounds, crown_rows, interval_bounds, interval_rows
 from exact_onnx import load_dag
 from property_instances import INSTANCES, Instance
-from property_networks import NETWORKS, train_all
+from property_networks import N_TRAIN, NETWORKS, digits, train_all
 from property_text import Clause, Dialect, clauses, vnnlib
 
 FOLDER = Path(__file__).resolve().parents[1] / "properties"
@@ -65,6 +65,10 @@ def write(folder: Path) -> None:
         (folder / paths(instance)[1]).write_text(text)
     lines = [f"{','.join(paths(instance))},{instance.timeout}" for instance in INSTANCES]
     (folder / "instances.csv").write_text("\n".join(lines) + "\n")
+    images, labels = (part[N_TRAIN:] for part in digits())
+    np.savez_compressed(
+        folder / "digits.npz", images=images.reshape(-1, 8, 8).astype(np.float32), labels=labels.astype(np.uint8)
+    )
     (folder / "README.md").write_text(readme())
 
 
@@ -83,6 +87,8 @@ is written by that script. A property describes the *unsafe* set: `unsat` means 
 - `instances.csv`: `onnx,vnnlib,timeout`, as `verify batch` reads it.
 - `expected.csv`: the verdict of each, the exact method that confirmed it, and the cheapest bound that decides it.
 - `witnesses/`: a counterexample for each `sat`, confirmed by onnxruntime.
+- `digits.npz`: the 360 images (8 x 8, in [0, 1]) that no network was trained on, and their labels, for `verify dataset`
+  and `verify radius`.
 
 Methods: `milp` (no point of the box comes below {margin} in a mixed-integer program with one binary per ambiguous
 ReLU, solved by HiGHS), `enumeration` (one LP per activation pattern), `witness` (a float32 point in the box; all
@@ -96,7 +102,7 @@ atoms hold exactly on onnxruntime's output, and no row is closer to zero than {m
 {table}
 ## Regenerate
 
-    python scripts/make_properties.py write      # VNN-LIB files, instances.csv, this page
+    python scripts/make_properties.py write      # VNN-LIB files, instances.csv, digits.npz, this page
     python scripts/make_properties.py confirm    # expected.csv and witnesses/, a few minutes
     python scripts/make_properties.py train      # the networks; about a minute, then run the other two
 

@@ -4,8 +4,9 @@
     result = verifier.verify("net.onnx", "prop.vnnlib", timeout=60)
 
 `verify` decides an instance and `robust` local robustness; `lower_bounds` bounds the rows of an instance by one method,
-without a search; `ranges` gives certified ranges of outputs, and `bounds` bounds the hidden neurons.  Nothing heavy is
-imported here: these load torch when they are first asked for.
+without a search; `ranges` gives certified ranges of outputs, and `bounds` bounds the hidden neurons.  `dataset` tells
+how many images are classified robustly, `radius` and `radii` how far they may move.  Nothing heavy is imported here:
+these load torch when they are first asked for.
 """
 
 from __future__ import annotations
@@ -21,36 +22,52 @@ if TYPE_CHECKING:
     from verifier.result.result import Result
     from verifier.result.status import Snapshot
     from verifier.result.verdict import Reason, Verdict
+    from verifier.robustness.accuracy import Accuracy
+    from verifier.robustness.api import dataset, radii, radius
+    from verifier.robustness.radii import Radii
+    from verifier.robustness.radius import Radius
 
 __version__ = "0.1.0"
 __all__ = [
+    "Accuracy",
     "Around",
     "InputError",
     "LowerBounds",
+    "Radii",
+    "Radius",
     "Ranges",
     "Reason",
     "Result",
     "Snapshot",
     "Verdict",
     "bounds",
+    "dataset",
     "lower_bounds",
+    "radii",
+    "radius",
     "ranges",
     "robust",
     "verify",
 ]
 
 _HOMES = {
+    "Accuracy": "verifier.robustness.accuracy",
     "Around": "verifier.property.arrays",
     "InputError": "verifier.errors",
     "LowerBounds": "verifier.result.lower_bounds",
     "Ranges": "verifier.result.ranges",
+    "Radii": "verifier.robustness.radii",
+    "Radius": "verifier.robustness.radius",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
     "Snapshot": "verifier.result.status",
     "Verdict": "verifier.result.verdict",
     "bounds": "verifier.api",
+    "dataset": "verifier.robustness.api",
     "lower_bounds": "verifier.api",
     "ranges": "verifier.api",
+    "radii": "verifier.robustness.api",
+    "radius": "verifier.robustness.api",
     "robust": "verifier.api",
     "verify": "verifier.api",
 }

@@ -71,7 +71,8 @@ def _guard(argv: list[str]) -> int | None:
     from verifier.output import stand_ins
 
     stand_ins()
-    return None if argv[:1] == ["batch"] else guarded(argv)  # a batch has processes of its own for the work
+    several = argv[:1] in (["batch"], ["dataset"])  # which have processes of their own for the work
+    return None if several else guarded(argv)
 
 
 def _prepare(argv: list[str]) -> None:

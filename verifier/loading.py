@@ -24,7 +24,7 @@ from verifier.property.arrays import Around, InputSet, Numbers, Unsafe, check_sh
 from verifier.property.joining import JointModel, check_declared
 from verifier.property.joint import NamedNetwork
 from verifier.property.property import Property
-from verifier.property.robustness import LocalRobustness
+from verifier.property.robustness import LocalRobustness, robustness_of
 from verifier.property.vnnlib import parse
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,10 @@ class Given(ABC):
 
 @dataclass(frozen=True, slots=True)
 class GivenFiles(Given):
-    """An ONNX and a VNN-LIB file; in the place of the first there may be several (`verifier.naming`)."""
+    """An ONNX and a VNN-LIB file; in the place of the first there may be several (`verifier.naming`).
+
+    In the place of the second there may be a statement of local robustness (`LocalRobustness.as_json`).
+    """
 
     network: str
     prop: str
@@ -68,7 +71,14 @@ class GivenFiles(Given):
             if not stored(path).is_file():  # that is said before anything is read
                 read_stored(path)
         raw = read_stored(self.prop)
-        prop = parse(unpacked(raw, self.prop), self.prop)
+        text = unpacked(raw, self.prop)
+        try:
+            near = robustness_of(text)
+            if near is not None:
+                return replace(GivenRobustness(self.network, near, self.prop).load(), property_sha256=digest(raw))
+        except InputError as error:
+            raise error.located(self.prop)  # noqa: B904 (the same error, with its file)
+        prop = parse(text, self.prop)
         return Loaded(load_networks(self.network, prop), prop, digest(raw))
 
     @property
@@ -146,7 +156,7 @@ def model_for(network: str | nn.Module, shape: tuple[int, ...], usual: torch.dty
     """A network for inputs of that shape.  Raises InputError if it takes others."""
     if isinstance(network, nn.Module):
         with default_dtype(usual):
-            return _sampled(network, shape)
+            return sampled(network, shape)
     model = load_onnx(network, declared=(shape,))
     check_shape(shape, model.input_shape)
     return model
@@ -249,7 +259,7 @@ def given_robustness(network: Source, near: LocalRobustness) -> Given:
     return GivenRobustness(network, near)
 
 
-def _sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:
+def sampled(module: nn.Module, shape: tuple[int, ...]) -> ModuleModel:
     """The module for samples of that shape; a batch axis of 1 in it is noticed if the module needs it to be."""
     model = ModuleModel(module, (1, *shape))
     try:

@@ -41,7 +41,7 @@ from verifier.proofs.trim import TrimmingScribe
 from verifier.property.asked import only_asked
 from verifier.property.heads import Restated, without_head
 from verifier.property.problem import ClauseRows, Problem, Stated, canonicalise
-from verifier.property.property import Property
+from verifier.property.property import Boxes, Property
 from verifier.result.counterexample import Counterexample
 from verifier.result.result import PHASES, Result, Setting, Statistics
 from verifier.result.status import Status
@@ -432,19 +432,47 @@ def problem_of(
 
     Raises UnsupportedOperator or InputError, naming the file.
     """
-    model, prop = loaded.model, loaded.property
-    boxes = prop.boxes.lower, prop.boxes.upper
-    given = faithful_network(model, boxes)
-    simpler = restate(given, prop)
-    found = merge(given if simpler is None else simpler.network)
-    whole = found.network if simpler is None else given  # which has all outputs of the file
-    problem = canonicalise(whole, prop)
-    if len(prop.boxes):
-        check_against(model, whole, boxes, seed)
-    if simpler is not None:
-        stated = None if simpler.equivalent else Stated(problem.network, prop)
-        problem = replace(canonicalise(found.network, simpler.property), stated=stated)
-    return replace(problem, merged=found.layers)
+    work = Groundwork.of(loaded.model, loaded.property, merge, restate)
+    problem = work.problem(loaded.property)
+    if len(loaded.property.boxes):
+        work.check(loaded.model, loaded.property.boxes, seed)
+    return problem
+
+
+@dataclass(frozen=True, eq=False)
+class Groundwork:
+    """What is done once for a network, and serves all properties that ask the same about boxes inside of some boxes."""
+
+    given: Network  # as it was read
+    merged: Merging  # what is searched
+    whole: Network  # with all outputs of the file
+    restate: Restate
+
+    @classmethod
+    def of(
+        cls,
+        model: Original,
+        prop: Property,
+        merge: Callable[[Network], Merging] = merging,
+        restate: Restate = as_needed,
+    ) -> Groundwork:
+        """For the boxes of a property.  Raises UnsupportedOperator or InputError, naming the file."""
+        given = faithful_network(model, (prop.boxes.lower, prop.boxes.upper))
+        simpler = restate(given, prop)
+        found = merge(given if simpler is None else simpler.network)
+        return cls(given, found, found.network if simpler is None else given, restate)
+
+    def check(self, model: Original, boxes: Boxes, seed: int) -> None:
+        """Raises NetworkMismatch if the network does not compute what the original one does."""
+        check_against(model, self.whole, (boxes.lower, boxes.upper), seed)
+
+    def problem(self, prop: Property) -> Problem:
+        """The instance.  Requires: the property asks the same as the one that this was made for, of smaller boxes."""
+        simpler, problem = self.restate(self.given, prop), canonicalise(self.whole, prop)
+        if simpler is not None:
+            stated = None if simpler.equivalent else Stated(problem.network, prop)
+            problem = replace(canonicalise(self.merged.network, simpler.property), stated=stated)
+        return replace(problem, merged=self.merged.layers)
 
 
 def moved(problem: Problem, device: torch.device) -> Problem:

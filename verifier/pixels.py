@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 SMALLEST = 4
 """Pixels of the shorter side of an image; less is a vector with extra axes."""
 
+LONGEST = 8
+"""How many times longer than wide an image of two axes may be; beyond it is a table."""
+
 FLAT = {784: (1, 28, 28), 3072: (3, 32, 32)}
 """The images that flat inputs of these sizes are: MNIST and CIFAR."""
 
@@ -39,6 +42,8 @@ class ImageLayout:
 def layout(shape: tuple[int, ...]) -> ImageLayout | None:
     """How an input of this shape is an image of one or three channels, or None if it is none."""
     axes = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
+    if len(axes) == 2 and min(axes) >= SMALLEST and max(axes) <= LONGEST * min(axes):
+        axes = (1, *axes)
     if len(axes) == 3 and axes[0] in (1, 3) and min(axes[1:]) >= SMALLEST:
         return ImageLayout((axes[0], axes[1], axes[2]))
     if len(axes) == 3 and axes[2] in (1, 3) and min(axes[:2]) >= SMALLEST:

@@ -170,7 +170,7 @@ def test_requirements(again: Callable[..., Any], wanted: str, code: int) -> None
 @pytest.fixture
 def faked(verify: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A batch of instances of these names, decided by workers that need no torch."""
-    monkeypatch.setattr("verifier.batch.process.Launch", functools.partial(Launch, boot=FAKE))
+    monkeypatch.setattr("verifier.batch.staff.Launch", functools.partial(Launch, boot=FAKE))
 
     def call(names: list[str], *options: object) -> Any:
         family = benchmark(tmp_path / "family", *names)

@@ -22,15 +22,43 @@ WORKERS = 16
 """Workers that get a line of their own, at most."""
 
 
+class Telling:
+    """Puts results into words; this one speaks of instances."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Verdict] = Counter()
+
+    def hear(self, record: Record) -> None:
+        """A result that is known from before."""
+
+    def note(self, record: Record) -> None:
+        """A new result."""
+        self._counts[record.verdict] += 1
+
+    def line(self, record: Record) -> str:
+        """One result."""
+        text = f"{record.verdict.value:<7} {record.run_time:8.2f} s  {' '.join(record.names)}"
+        return text if record.verdict.decided else f"{text}: {record.why}"
+
+    def score(self) -> str:
+        """What is known so far."""
+        return ", ".join(f"{n} {verdict.value}" for verdict, n in dict(self._counts).items())
+
+    def name(self, instance: Instance) -> str:
+        """What a worker has."""
+        return f"{instance.category} {os.path.basename(instance.onnx)} {os.path.basename(instance.vnnlib)}"
+
+
 @contextlib.contextmanager
-def display(total: int, done: int, jobs: int, quiet: bool) -> Iterator[Observer]:
+def display(total: int, done: int, jobs: int, quiet: bool, telling: Telling | None = None) -> Iterator[Observer]:
     """The observer that suits stderr."""
+    telling = telling or Telling()
     if quiet:
         yield Observer()
     elif not sys.stderr.isatty():
-        yield Printed(total, done)
+        yield Printed(total, done, telling)
     else:
-        live = Live(total, done, min(jobs, WORKERS, max(shutil.get_terminal_size().lines - 3, 1)))
+        live = Live(total, done, min(jobs, WORKERS, max(shutil.get_terminal_size().lines - 3, 1)), telling)
         try:
             yield live
         finally:
@@ -40,23 +68,21 @@ def display(total: int, done: int, jobs: int, quiet: bool) -> Iterator[Observer]
 class Printed(Observer):
     """A line for each result."""
 
-    def __init__(self, total: int, done: int) -> None:
-        self._total, self._done = total, done
+    def __init__(self, total: int, done: int, telling: Telling) -> None:
+        self._total, self._done, self._telling = total, done, telling
 
     def recorded(self, record: Record) -> None:
         self._done += 1
-        count = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-        text = f"{count} {record.verdict.value:<7} {record.run_time:8.2f} s  {' '.join(record.names)}"
-        tell(text if record.verdict.decided else f"{text}: {record.why}")
+        self._telling.note(record)
+        tell(f"[{self._done:>{len(str(self._total))}}/{self._total}] {self._telling.line(record)}")
 
 
 class Live(Observer):
     """The state of the batch, and a thread that shows it."""
 
-    def __init__(self, total: int, done: int, lines: int) -> None:
+    def __init__(self, total: int, done: int, lines: int, telling: Telling) -> None:
         self._working: dict[int, tuple[Instance, float]] = {}
-        self._counts: Counter[Verdict] = Counter()
-        self._total, self._done, self._lines = total, done, lines
+        self._total, self._done, self._lines, self._telling = total, done, lines, telling
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show, name="display", daemon=True)
         self._thread.start()
@@ -69,7 +95,7 @@ class Live(Observer):
 
     def recorded(self, record: Record) -> None:
         self._done += 1
-        self._counts[record.verdict] += 1
+        self._telling.note(record)
 
     def close(self) -> None:
         """Takes the display away."""
@@ -89,8 +115,7 @@ class Live(Observer):
                 for i in range(self._lines)
             ]
             while not self._stop.wait(INTERVAL):
-                counts = dict(self._counts)
-                bar.set_postfix_str(", ".join(f"{n} {verdict.value}" for verdict, n in counts.items()), refresh=False)
+                bar.set_postfix_str(self._telling.score(), refresh=False)
                 bar.n = self._done
                 bar.refresh()
                 for slot, line in enumerate(lines):
@@ -102,5 +127,4 @@ class Live(Observer):
             return f"{slot + 1:>3}: waits"
         instance, since = working
         limit = "" if instance.timeout is None else f" of {instance.timeout:g}"
-        names = (os.path.basename(instance.onnx), os.path.basename(instance.vnnlib))
-        return f"{slot + 1:>3}: {time.monotonic() - since:6.1f}{limit} s  {instance.category} {' '.join(names)}"
+        return f"{slot + 1:>3}: {time.monotonic() - since:6.1f}{limit} s  {self._telling.name(instance)}"

@@ -16,11 +16,11 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import verifier
-from verifier.batch.display import display
+from verifier.batch.display import Telling, display
 from verifier.batch.engine import Engine, Observer
 from verifier.batch.instances import Instance, Key
 from verifier.batch.jobs import Terms, file_digest, line_of, network_digest
@@ -46,6 +46,7 @@ class Plan:
     engine: Engine
     workers: int = 0
     quiet: bool = False
+    telling: Telling = field(default_factory=Telling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,12 @@ def _complete(plan: Plan, store: Store) -> None:
     store.remove_table()  # until the end: an old one may hold what is forgotten here
     store.forget((*left.outdated, *left.failed, *left.robbed))
     done = len(plan.instances) - len(left.todo)
+    for record in store.records.values():
+        plan.telling.hear(record)
     if done and not plan.quiet:
         tell(f"{done} of {len(plan.instances)} instances are done already")
     if left.todo:
-        with display(len(plan.instances), done, plan.workers, plan.quiet) as observer:
+        with display(len(plan.instances), done, plan.workers, plan.quiet, plan.telling) as observer:
             _decide(plan, left.todo, store, observer)
 
 

@@ -16,7 +16,20 @@ from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
 from verifier.output import clear_named, tell, unanswered
 
-COMMANDS = ("attack", "batch", "bounds", "check", "config", "ranges", "report", "robust", "show", "verify")
+COMMANDS = (
+    "attack",
+    "batch",
+    "bounds",
+    "check",
+    "config",
+    "dataset",
+    "radius",
+    "ranges",
+    "report",
+    "robust",
+    "show",
+    "verify",
+)
 """Each is a function of this name in a file of this name."""
 
 

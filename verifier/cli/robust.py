@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from verifier.cli.arrays import load_array
+from verifier.cli.ball import Lists, neighbourhood
 from verifier.cli.options import Common, common, outputs, start_logging
 from verifier.output import prepare, say_document, write_whole
 
@@ -15,43 +15,12 @@ if TYPE_CHECKING:
     from verifier.loading import GivenRobustness
 
 
-class Lists(click.Command):
-    """A command whose options --mean and --std take one number or several: `--mean 0.5 0.4` and `--mean 0.5,0.4`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        joined: list[str] = []
-        rest = list(args)
-        while rest:
-            joined.append(rest.pop(0))
-            if joined[-1] in ("--mean", "--std"):
-                numbers = []
-                while rest and _numeric(rest[0]):
-                    numbers.append(rest.pop(0))
-                joined += [",".join(numbers)] if numbers else []
-        return super().parse_args(ctx, joined)
-
-
-def _numeric(word: str) -> bool:
-    """Whether a word is a number, a fraction such as 8/255, or a list of such."""
-    from fractions import Fraction
-
-    try:
-        return bool([Fraction(part) for part in word.split(",")])
-    except (ValueError, ZeroDivisionError):
-        return False
-
-
 @click.command(cls=Lists)
 @click.argument("net")
 @click.option("--input", "source", required=True, metavar="X.npy", help="The input, before normalisation.")
 @click.option("--label", type=int, required=True, metavar="K", help="The class that must win.")
 @click.option("--eps", required=True, metavar="E", help="The radius, before normalisation; 8/255 is understood.")
-@click.option(
-    "--norm", type=click.Choice(["inf", "2", "1"]), default="inf", show_default=True, help="The norm of the ball."
-)
-@click.option("--mean", default="0", metavar="M...", help="Subtracted from the input; one number, or one per channel.")
-@click.option("--std", default="1", metavar="S...", help="The input is divided by it; as --mean.")
-@click.option("--clip", nargs=2, metavar="LO HI", help="The range of valid inputs, before normalisation.")
+@neighbourhood
 @click.option("-o", "--output", metavar="P.vnnlib", help="Where the property goes; '-' is stdout.")
 @click.option("--verify", "decide", is_flag=True, help="Decide the property; the answer is as of `verify NET PROP`.")
 @outputs
@@ -112,9 +81,8 @@ def write_property(output: str, given: GivenRobustness) -> None:
 def given_by(net: str, source: str, label: int, **ball: Any) -> GivenRobustness:
     """The points near the array in the file `source` that `ball` (eps, norm, mean, std, clip) describes."""
     from verifier.loading import GivenRobustness
-    from verifier.property.robustness import LocalRobustness, Scaling
+    from verifier.robustness.images import load_array
+    from verifier.robustness.neighbourhood import Neighbourhood
 
-    scaling = Scaling(ball["mean"].split(","), ball["std"].split(","))
-    clip = tuple(ball["clip"]) if ball["clip"] else None
-    near = LocalRobustness(load_array(source), label, 0, ball["eps"], clip, scaling, ball["norm"])
-    return GivenRobustness(net, near, source)
+    around = Neighbourhood.of(ball["norm"], ball["clip"], ball["mean"], ball["std"])
+    return GivenRobustness(net, around.ball(load_array(source), label, 0, ball["eps"]), source)

@@ -7,6 +7,7 @@ then normalised, all in rational arithmetic; the decimals are rounded outward at
 from __future__ import annotations
 
 import decimal
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from verifier.property.near import Near, Side
 from verifier.property.property import Clause, ExactRow, Property, RoundedRows
 
 DIGITS = 17
+FORM = "local robustness"
+"""The first key of a statement that has no form in VNN-LIB."""
 Number = float | str | Fraction
 
 
@@ -35,13 +38,23 @@ class Scaling:
     mean: Sequence[Number] = (0,)
     std: Sequence[Number] = (1,)
 
+    def per_value(self, shape: tuple[int, ...]) -> tuple[list[Fraction], list[Fraction]]:
+        """Mean and std of every entry of a flat input.
+
+        With several channels the channel axis is the first one that is not a batch axis of size 1 (CHW or 1CHW).
+        Raises InputError if there are not as many values as channels, or if a std is not positive.
+        """
+        means, stds = _per_value(self.mean, "mean", shape), _per_value(self.std, "std", shape)
+        if min(stds, default=Fraction(1)) <= 0:
+            raise InputError("std must be positive")
+        return means, stds
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRobustness:
     """The points within `eps` of `centre` in a norm ('inf', 2 or 1), where class `label` of `classes` must win.
 
     Requires: `centre` and `eps` are in pixel space, before `scaling`.  The bounds are cut off at `clip` in pixel space.
-    With several channels the channel axis is the first one that is not a batch axis of size 1 (CHW or 1CHW).
     """
 
     centre: NDArray[Any]
@@ -90,22 +103,28 @@ class LocalRobustness:
         lines += [f"    (and (>= Y_{j} Y_{label}))" for j in range(self.classes) if j != label]
         return "\n".join([*lines, "))", ""])
 
+    def as_json(self) -> str:
+        """What is asked, in a form that every norm has; `robustness_of` reads it."""
+        clip = None if self.clip is None else [str(end) for end in self.clip]
+        mean, std = ([str(value) for value in part] for part in (self.scaling.mean, self.scaling.std))
+        head = {FORM: 1, "label": self._winner(), "norm": str(self.norm), "eps": str(self.eps), "clip": clip}
+        shape, values = list(self.centre.shape), self.centre.reshape(-1).tolist()
+        return json.dumps(head | {"mean": mean, "std": std, "shape": shape, "centre": values}) + "\n"
+
     def bounds(self) -> list[tuple[Fraction, Fraction]]:
         """The exact box, flat in C order."""
         return self.near().sides
 
     def near(self) -> Near:
         """The points, in the coordinates of the network."""
-        eps = _exact(self.eps, "eps")
+        eps = exact(self.eps, "eps")
         if eps < 0:
             raise InputError(f"eps is {self.eps}, it must not be negative")
         if self.centre.dtype.kind not in "fiub" or not self.centre.size:
             raise InputError("the centre must be a non-empty array of numbers")
         if not np.isfinite(self.centre).all():
             raise InputError("the centre holds values that are not finite")
-        means, stds = self._per_value(self.scaling.mean, "mean"), self._per_value(self.scaling.std, "std")
-        if any(std <= 0 for std in stds):
-            raise InputError("std must be positive")
+        means, stds = self.scaling.per_value(self.centre.shape)
         values = [Fraction(value) for value in self.centre.reshape(-1).tolist()]
         centre = [(v - mean) / std for v, mean, std in zip(values, means, stds, strict=True)]
         return Near(
@@ -118,7 +137,7 @@ class LocalRobustness:
         """The clipping range in the coordinates of the network."""
         if self.clip is None:
             return None
-        low, high = (_exact(end, "clip") for end in self.clip)
+        low, high = (exact(end, "clip") for end in self.clip)
         for i, value in enumerate(values):
             if max(value - eps, low) > min(value + eps, high):
                 raise InputError(
@@ -126,20 +145,37 @@ class LocalRobustness:
                 )
         return [((low - mean) / std, (high - mean) / std) for mean, std in scales]
 
-    def _per_value(self, values: Sequence[Number], what: str) -> list[Fraction]:
-        """One number per entry of the flat centre."""
-        exact = [_exact(value, what) for value in values]
-        size = self.centre.size
-        if len(exact) == 1:
-            return exact * size
-        shape = self.centre.shape
-        channels = next((n for n in shape[:-1] if n != 1), 1) if len(shape) > 1 else size
-        if len(exact) != channels:
-            raise InputError(f"{what} has {len(exact)} values, an input of shape {list(shape)} has {channels} channels")
-        return [value for value in exact for _ in range(size // channels)]
+
+def robustness_of(text: bytes) -> LocalRobustness | None:
+    """What `as_json` has written, for a network whose classes are not counted yet; None if it is something else.
+
+    Raises InputError if a value is missing or makes no sense.
+    """
+    if not text.lstrip().startswith(f'{{"{FORM}"'.encode()):
+        return None
+    try:
+        data = json.loads(text)
+        centre = np.array(data["centre"], dtype=np.float64).reshape(data["shape"])
+        clip = None if data["clip"] is None else (str(data["clip"][0]), str(data["clip"][1]))
+        scaling = Scaling([str(value) for value in data["mean"]], [str(value) for value in data["std"]])
+        return LocalRobustness(centre, int(data["label"]), 0, str(data["eps"]), clip, scaling, str(data["norm"]))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise InputError("this is no statement of local robustness: a value is missing or of another kind") from error
 
 
-def _exact(value: Number, what: str) -> Fraction:
+def _per_value(values: Sequence[Number], what: str, shape: tuple[int, ...]) -> list[Fraction]:
+    """One number per entry of a flat array of that shape."""
+    found = [exact(value, what) for value in values]
+    size = math.prod(shape)
+    if len(found) == 1:
+        return found * size
+    channels = next((n for n in shape[:-1] if n != 1), 1) if len(shape) > 1 else size
+    if len(found) != channels:
+        raise InputError(f"{what} has {len(found)} values, an input of shape {list(shape)} has {channels} channels")
+    return [value for value in found for _ in range(size // channels)]
+
+
+def exact(value: Number, what: str) -> Fraction:
     """The rational that a number stands for: a float is the decimal that is printed for it."""
     try:
         if isinstance(value, float | np.floating) and not math.isfinite(value):

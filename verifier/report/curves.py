@@ -13,6 +13,7 @@ from verifier.result.lower_bounds import LowerBounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = {  # of Okabe and Ito: told apart by everybody, and the same for a method in every figure
     "interval": "#999999",
@@ -45,8 +46,23 @@ def check_matplotlib() -> None:
 def check_drawable(path: str) -> None:
     """Raises InputError if there is nothing to draw with, or if the file's name asks for a format that is not there."""
     check_matplotlib()
-    if _format(path) not in FORMATS:
-        raise InputError(f"a plot cannot have the format '{_format(path)}'; there are {', '.join(FORMATS)}", path)
+    if format_of(path) not in FORMATS:
+        raise InputError(f"a plot cannot have the format '{format_of(path)}'; there are {', '.join(FORMATS)}", path)
+
+
+def empty_figure() -> tuple[Figure, Axes]:
+    """A figure with a grid, for a screen or a page.  Requires: matplotlib."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
 
 
 def draw(found: Sequence[LowerBounds], path: str) -> None:
@@ -55,25 +71,16 @@ def draw(found: Sequence[LowerBounds], path: str) -> None:
     Methods without iterations are marks at the moment when they were done, linear programs are levels.
     """
     check_drawable(path)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     known = [result for result in found if result.curve and result.worst is not None]
-    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = empty_figure()
     axes.set_title(_title(found[0]), fontsize=10, loc="left")
     axes.set_xlabel("seconds of bounding (the bounds of hidden neurons are not counted)")
     axes.set_ylabel("lower bound of the worst clause")
-    axes.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
     if known:
         _fill(axes, known)
     else:
         axes.text(0.5, 0.5, "no bounds were found in time", ha="center", va="center", transform=axes.transAxes)
-    figure.savefig(path, format=_format(path))
+    figure.savefig(path, format=format_of(path))
 
 
 def _fill(axes: Axes, known: list[LowerBounds]) -> None:
@@ -171,5 +178,6 @@ def _title(result: LowerBounds) -> str:
     return ", ".join(names)
 
 
-def _format(path: str) -> str:
+def format_of(path: str) -> str:
+    """By the suffix of a file."""
     return Path(path).suffix.lstrip(".").lower() or "png"

@@ -54,7 +54,8 @@ def instance_table(runs: Sequence[Run], anchors: Anchors, album: Album) -> Marku
         for i, (run, records) in enumerate(zip(runs, tables, strict=True)):
             if key in records:
                 labels = Labels(run.name if several else None, _proof(run, records[key]) if proofs else None)
-                bodies.append(_entry(records[key], labels, anchors.of(key, i), album.pictures(records[key])))
+                shown = album.pictures(records[key], None if run.data is None else run.data.shape)
+                bodies.append(_entry(records[key], labels, anchors.of(key, i), shown))
     return tag("table", tag("thead", tag("tr", *head)), *bodies, class_="instances", id="instances")
 
 
@@ -126,7 +127,7 @@ def _details(record: Record, pictures: Sequence[Picture]) -> list[Child]:
     known = [joined(tag("dt", name), tag("dd", value)) for name, value in facts if value]
     return [
         tag("div", tag("pre", tag("code", record.command)), class_="command") if record.command else None,
-        _figures(pictures) if pictures else None,
+        figures(pictures) if pictures else None,
         tag("dl", *known),
         None if record.witness is None else _numbers(record.witness, "counterexample"),
         None if record.rounding_witness is None else _numbers(record.rounding_witness, "violated by rounding"),
@@ -143,8 +144,9 @@ def _written(record: Record) -> str | None:
     return ", ".join(told)
 
 
-def _figures(pictures: Sequence[Picture]) -> Markup:
-    figures = [
+def figures(pictures: Sequence[Picture]) -> Markup:
+    """The pictures with their captions, beside each other."""
+    shown = [
         tag(
             "figure",
             tag("img", src=p.uri, alt=p.caption, width=str(p.width), height=str(p.height)),
@@ -152,7 +154,7 @@ def _figures(pictures: Sequence[Picture]) -> Markup:
         )
         for p in pictures
     ]
-    return tag("div", *figures, class_="pictures")
+    return tag("div", *shown, class_="pictures")
 
 
 def _numbers(witness: StoredWitness, name: str) -> Markup:

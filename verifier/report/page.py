@@ -9,6 +9,7 @@ from importlib.resources import files
 from verifier.batch.checks import Standing
 from verifier.batch.records import Record
 from verifier.batch.summary import OTHER, Tally, tally
+from verifier.report.accuracy import accuracies, gallery
 from verifier.report.instances import Anchors, instance_table
 from verifier.report.markup import NOTHING, Child, Markup, breakable, count, joined, percent, seconds, tag, verdict
 from verifier.report.pictures import Album
@@ -56,6 +57,7 @@ def page(runs: Sequence[Run], title: str = "Verification report") -> str:
     main: list[Child] = [
         heading(runs, title),
         alarms(runs, anchors),
+        *_accuracies(runs, anchors),
         _section("Runs" if len(runs) > 1 else "Summary", "", cards(runs)),
         _section("Families", "families", family_table(runs)),
         tag(
@@ -81,6 +83,15 @@ def page(runs: Sequence[Run], title: str = "Verification report") -> str:
     )
     text = "<!DOCTYPE html>\n" + tag("html", head, body, lang="en").text + "\n"
     return text.encode("utf-8", "replace").decode("utf-8")  # JSON may hold halves of characters, a file may not
+
+
+def _accuracies(runs: Sequence[Run], anchors: Anchors) -> list[Markup]:
+    """What is to be said of data sets, and the counterexamples of a single one."""
+    if not any(run.data is not None for run in runs):
+        return []
+    found = [_section("Accuracy", "accuracy", accuracies(runs))]
+    shown = gallery(runs[0], anchors) if len(runs) == 1 else None
+    return found if shown is None else [*found, _section("Counterexamples", "gallery", shown)]
 
 
 def _section(title: str, name: str, *content: Child) -> Markup:

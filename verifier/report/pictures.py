@@ -46,10 +46,14 @@ class Album:
     def __init__(self) -> None:
         self._layout: Callable[[str, str | None], ImageLayout | None] = cache(_layout)
 
-    def pictures(self, record: Record) -> list[Picture]:
-        """Centre, witness and difference; the witness alone if the property is gone; nothing if it is no image."""
+    def pictures(self, record: Record, shape: tuple[int, ...] | None = None) -> list[Picture]:
+        """Centre, witness and difference; the witness alone if the property is gone; nothing if it is no image.
+
+        `shape` is that of the images, if it is known better than from the network: one may take flat inputs.
+        """
         point = record.witness
-        found = None if point is None else self._layout(record.files[0], record.digests[0])
+        given = None if shape is None else layout(shape)
+        found = None if point is None else given or self._layout(record.files[0], record.digests[0])
         if point is None or found is None or len(point.x) != math.prod(found.shape):
             return []
         witness = found.image(np.array(point.x))
@@ -104,10 +108,15 @@ def _input_shape(path: str, digest: str | None) -> tuple[int, ...]:
 
 
 def _centre(path: str, digest: str | None, witness: StoredWitness) -> NDArray[np.float64] | None:
-    """The centre of the first box in which the witness lies."""
+    """The centre of the first box in which the witness lies, or that of a ball."""
+    from verifier.property.robustness import robustness_of
     from verifier.property.vnnlib import parse
 
-    boxes = parse(_unchanged(path, digest), path).boxes
+    text = _unchanged(path, digest)
+    ball = robustness_of(text)
+    if ball is not None:
+        return np.array([float(value) for value in ball.near().centre])
+    boxes = parse(text, path).boxes
     x = np.array(witness.x, np.float32)
     if boxes.lower.shape[1:] != x.shape:
         return None

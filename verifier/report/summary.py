@@ -13,6 +13,8 @@ from verifier.batch.records import Record, flat, parsed, read_bytes
 from verifier.batch.store import LINES
 from verifier.errors import InputError
 from verifier.result.verdict import Verdict
+from verifier.robustness.accuracy import Accuracy
+from verifier.robustness.listing import DataSet, read_dataset
 
 NO_PROOF = "none"
 UNCHECKED = "not checked"
@@ -27,6 +29,12 @@ class Run:
     records: tuple[Record, ...]
     skipped: int = 0  # lines that could not be read
     checks: Mapping[Key, Check] = field(default_factory=dict)  # of proofs
+    data: DataSet | None = None  # if the instances are the images of one
+
+    @property
+    def accuracy(self) -> Accuracy | None:
+        """What is known of the data set."""
+        return None if self.data is None else self.data.accuracy(self.records, self.source)
 
     @property
     def by_names(self) -> dict[Names, Record]:
@@ -62,7 +70,7 @@ def _read(folder: str, name: str) -> Run:
         raise InputError("the file holds no result" + (" that can be read" if lines else ""), file)
     ordered = sorted(found.values(), key=lambda record: record.category)  # stable: else as listed
     skipped = sum(record is None for _, record in lines)
-    return Run(name, folder, tuple(ordered), skipped, read_checks(file.parent))
+    return Run(name, folder, tuple(ordered), skipped, read_checks(file.parent), read_dataset(file.parent))
 
 
 def _names(paths: list[Path]) -> list[str]:

@@ -1,0 +1,1 @@
+"""Robustness around inputs: accuracies over data sets, and the radius of single inputs."""
