@@ -10,15 +10,15 @@ import pytest
 from verifier.processes import cores
 from verifier.result.result import Setting, Statistics
 from verifier.result.status import Status
-from verifier.result.undecided import PAUSE, Known, Trail, Undecided, undecided
+from verifier.result.undecided import PAUSE, Asked, Trail, Explanation, undecided
 from verifier.result.verdict import Reason, Verdict
 
 TRAIL = Trail(9, 4, 3, -2.0, 0.75, ((0.0, -2.0), (10.0, -1.0), (20.0, -0.5), (30.0, -0.25)))
 SECONDS = {"total": 31.0, "load": 0.5, "attack": 0.1, "root": 0.4, "search": 30.0}
 
 
-def found(reason: Reason = Reason.TIMEOUT, trail: Trail = TRAIL, done: int = 500, **known: Any) -> Undecided:
-    return undecided(reason, SECONDS, trail, (done, 40), Known(-0.25, **known))
+def found(reason: Reason = Reason.TIMEOUT, trail: Trail = TRAIL, done: int = 500, **known: Any) -> Explanation:
+    return undecided(reason, SECONDS, trail, (done, 40), Asked(-0.25, **known))
 
 
 def test_the_numbers_follow_from_what_is_known() -> None:
@@ -43,7 +43,7 @@ def test_the_sentences_say_the_same() -> None:
 
 
 def test_nothing_is_said_of_what_is_not_known() -> None:
-    why = undecided(Reason.TIMEOUT, {"total": 0.2, "load": 0.0}, Trail(), (0, 0), Known(threads=cores()))
+    why = undecided(Reason.TIMEOUT, {"total": 0.2, "load": 0.0}, Trail(), (0, 0), Asked(threads=cores()))
     assert why.lines() == ["try: a longer --timeout: it was over before anything was read"]
     assert why.as_dict()["estimated_domains"] is None
 

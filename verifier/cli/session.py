@@ -18,7 +18,7 @@ from verifier.output import LINE, all_of, prepare, say, tell, wrapped, write_fil
 from verifier.result.delivery import Delivery
 from verifier.result.result import Result, Setting
 from verifier.result.status import Status, versions
-from verifier.result.undecided import Undecided
+from verifier.result.undecided import Explanation
 from verifier.result.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Session(Delivery[Result]):
         return False
 
 
-def _indented(why: Undecided) -> list[str]:
+def _indented(why: Explanation) -> list[str]:
     """What explains an answer, below its first line; no line is wider than most terminals."""
     return [part for line in why.lines() for part in wrapped(line, 78, "  ", "    ")]
 

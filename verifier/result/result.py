@@ -11,7 +11,7 @@ from typing import Any
 
 from verifier.errors import SoundnessError
 from verifier.result.counterexample import Counterexample
-from verifier.result.undecided import Undecided
+from verifier.result.undecided import Explanation
 from verifier.result.verdict import Reason, Verdict
 
 PHASES = ("load", "attack", "root", "search")
@@ -98,7 +98,7 @@ class Result(Circumstances):
     rounding_witness: Counterexample | None = None
     lower_bound: float | None = None  # of the largest row of the worst clause, certified; None if nothing is known
     statistics: Statistics = field(default_factory=Statistics)
-    undecided: Undecided | None = None  # why, and what to try
+    undecided: Explanation | None = None  # why, and what to try
     proof: dict[str, Any] | None = None  # of an `unsat`: its file, bytes, SHA-256, leaves, seconds of writing
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from verifier.clock import Clock
 from verifier.errors import UnsupportedOperator, VerifierError
 from verifier.result.counterexample import Counterexample, Reserve
 from verifier.result.result import PHASES, Result, Setting, Statistics, peak_rss_mb
-from verifier.result.undecided import Known, Trail, Undecided, undecided
+from verifier.result.undecided import Asked, Explanation, Trail, undecided
 from verifier.result.verdict import Reason, Verdict
 
 LIBRARIES = ("torch", "onnx", "onnxruntime", "onnx2torch", "numpy", "highspy")
@@ -145,11 +145,11 @@ class Status:
             **self.circumstances(),
         )
 
-    def _undecided(self, reason: Reason | None) -> Undecided | None:
+    def _undecided(self, reason: Reason | None) -> Explanation | None:
         if reason is None:
             return None
         seconds = {"total": self.clock.elapsed()} | self.times()
-        known = Known(self.lower_bound, self.setting.timeout, self.threads, self.setting.config)
+        known = Asked(self.lower_bound, self.setting.timeout, self.threads, self.setting.config)
         return undecided(reason, seconds, self.trail, (self.statistics.domains, self.open), known)
 
     def circumstances(self) -> dict[str, Any]:

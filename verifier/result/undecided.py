@@ -52,7 +52,7 @@ class Trail:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class Explanation:
     """What is known about a run that ended without a definite answer; None where nothing is known."""
 
     reason: Reason
@@ -113,8 +113,8 @@ class Undecided:
 
 
 def undecided(
-    reason: Reason, seconds: dict[str, float], trail: Trail, domains: tuple[int, int], known: Known
-) -> Undecided:
+    reason: Reason, seconds: dict[str, float], trail: Trail, domains: tuple[int, int], known: Asked
+) -> Explanation:
     """Draws it up from what a status holds; `domains` are those that are done and those that are open."""
     phases = {name: spent for name, spent in seconds.items() if name != "total"}
     phase = max(phases, key=lambda name: phases[name]) if any(phases.values()) else None
@@ -122,7 +122,7 @@ def undecided(
     spent = phases.get("search", 0.0)
     settled = None if trail.left is None or not done else min(1.0, max(0.0, 1.0 - trail.left))
     estimate = None if settled is None or settled < FEW else round(done / settled)
-    found = Undecided(
+    found = Explanation(
         reason,
         seconds["total"],
         phase,
@@ -139,7 +139,7 @@ def undecided(
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Asked:
     """What was asked for and what was used, as far as hints depend on it."""
 
     lower_bound: float | None = None
@@ -148,7 +148,7 @@ class Known:
     config: dict[str, Any] = field(default_factory=dict)
 
 
-def _hints(found: Undecided, known: Known) -> list[str]:
+def _hints(found: Explanation, known: Asked) -> list[str]:
     """What may help, best first."""
     hints = {
         Reason.TIMEOUT: _more_time,
@@ -167,7 +167,7 @@ def _hints(found: Undecided, known: Known) -> list[str]:
     return hints
 
 
-def _more_time(found: Undecided, known: Known) -> list[str]:
+def _more_time(found: Explanation, known: Asked) -> list[str]:
     if found.phase is None:
         return ["a longer --timeout: it was over before anything was read"]
     if found.phase in ("load", "root", "attack"):
@@ -183,26 +183,26 @@ def _more_time(found: Undecided, known: Known) -> list[str]:
     return [f"a smaller box: the whole tree would take about {factor:.2g} times as long"]
 
 
-def _nothing(found: Undecided, known: Known) -> list[str]:
+def _nothing(found: Explanation, known: Asked) -> list[str]:
     return []
 
 
-def _less_memory(found: Undecided, known: Known) -> list[str]:
+def _less_memory(found: Explanation, known: Asked) -> list[str]:
     return ["--set bounding.memory_mb=N and --set search.memory_mb=N with less than this machine has", "--threads 1"]
 
 
-def _numerics(found: Undecided, known: Known) -> list[str]:
+def _numerics(found: Explanation, known: Asked) -> list[str]:
     return ["a slightly smaller or larger box: what is to be decided is as small as rounding errors (docs/numerics.md)"]
 
 
-def _limits(found: Undecided, known: Known) -> list[str]:
+def _limits(found: Explanation, known: Asked) -> list[str]:
     limits = [name for name in ("max_domains", "max_batches") if known.config.get("search", {}).get(name) is not None]
     return [f"a larger search.{name}" for name in limits if found.domains] or ["`verify NET PROP`, which searches too"]
 
 
-def _unsupported(found: Undecided, known: Known) -> list[str]:
+def _unsupported(found: Explanation, known: Asked) -> list[str]:
     return ["`verify show NET`, which lists all operators that stand in the way"]
 
 
-def _claimed(found: Undecided, known: Known) -> list[str]:
+def _claimed(found: Explanation, known: Asked) -> list[str]:
     return ["the preset auto, whose answers are proofs"]
