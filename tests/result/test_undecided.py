@@ -10,7 +10,7 @@ import pytest
 from verifier.processes import cores
 from verifier.result.result import Setting, Statistics
 from verifier.result.status import Status
-from verifier.result.undecided import PAUSE, Asked, Trail, Explanation, undecided
+from verifier.result.undecided import PAUSE, Asked, Explanation, Trail, undecided
 from verifier.result.verdict import Reason, Verdict
 
 TRAIL = Trail(9, 4, 3, -2.0, 0.75, ((0.0, -2.0), (10.0, -1.0), (20.0, -0.5), (30.0, -0.25)))
