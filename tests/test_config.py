@@ -373,11 +373,11 @@ def test_the_schema_knows_all_methods() -> None:
 def test_a_file_extends_a_preset_or_another_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: auto\nsearch: {batch: 7, sharpen: {after: null}}\n")
     (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "more.yaml").write_text("extends: ../mine.yaml\nsearch: {fill: 3}\n")
+    (tmp_path / "inner" / "more.yaml").write_text("extends: ../mine.yaml\nsearch: {fill: 3, batch: 9}\n")
     one, two = load_config(tmp_path / "mine.yaml"), load_config(tmp_path / "inner" / "more.yaml")
     expected = load_config("auto", ["search.batch=7", "search.sharpen.after=null"])
     assert one == expected
-    assert two == load_config(expected, ["search.fill=3"])
+    assert two == load_config(expected, ["search.fill=3", "search.batch=9"])  # the outer file counts
     assert "extends" not in one.resolved()
     assert len(one.search.tiers) == 2  # those of auto, not the default
 

@@ -10,7 +10,7 @@ import pytest
 from verifier.processes import cores
 from verifier.result.result import Setting, Statistics
 from verifier.result.status import Status
-from verifier.result.undecided import PAUSE, Asked, Trail, Explanation, undecided
+from verifier.result.undecided import PAUSE, Asked, Explanation, Trail, undecided
 from verifier.result.verdict import Reason, Verdict
 
 TRAIL = Trail(9, 4, 3, -2.0, 0.75, ((0.0, -2.0), (10.0, -1.0), (20.0, -0.5), (30.0, -0.25)))
@@ -44,7 +44,10 @@ def test_the_sentences_say_the_same() -> None:
 
 def test_nothing_is_said_of_what_is_not_known() -> None:
     why = undecided(Reason.TIMEOUT, {"total": 0.2, "load": 0.0}, Trail(), (0, 0), Asked(threads=cores()))
-    assert why.lines() == ["try: a longer --timeout: it was over before anything was read"]
+    assert why.lines() == [
+        "of 0.2 s the phase 'start-up' took most: 0.2 s",
+        "try: a longer --timeout: most of it went by before anything was read",
+    ]
     assert why.as_dict()["estimated_domains"] is None
 
 

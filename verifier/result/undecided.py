@@ -57,7 +57,7 @@ class Explanation:
 
     reason: Reason
     seconds: float
-    phase: str | None  # that took the most time
+    phase: str | None  # that took the most time; `start-up` is what went before and between them
     phase_seconds: float
     trail: Trail
     lower_bound: float | None
@@ -117,6 +117,7 @@ def undecided(
 ) -> Explanation:
     """Draws it up from what a status holds; `domains` are those that are done and those that are open."""
     phases = {name: spent for name, spent in seconds.items() if name != "total"}
+    phases["start-up"] = max(0.0, seconds["total"] - sum(phases.values()))  # imports, mostly
     phase = max(phases, key=lambda name: phases[name]) if any(phases.values()) else None
     done, waiting = domains
     spent = phases.get("search", 0.0)
@@ -168,8 +169,8 @@ def _hints(found: Explanation, known: Asked) -> list[str]:
 
 
 def _more_time(found: Explanation, known: Asked) -> list[str]:
-    if found.phase is None:
-        return ["a longer --timeout: it was over before anything was read"]
+    if found.phase in (None, "start-up"):
+        return ["a longer --timeout: most of it went by before anything was read"]
     if found.phase in ("load", "root", "attack"):
         return [f"a longer --timeout: the phase '{found.phase}' left no time for a search"]
     if found.settled is None or found.settled < FEW:
