@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -182,14 +183,30 @@ def test_exported_compiled_and_wrapped_modules_are_their_modules(module: nn.Modu
             torch.testing.assert_close(pair, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_an_exported_graph_with_layers_of_all_kinds() -> None:
-    """Operators of exported graphs have the order of arguments of torch's own library, not of torch.nn.functional."""
-    torch.manual_seed(1)
+class Parts(nn.Module):
+    """Parts of a linear map, taken in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(36, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x.view(1, 36))
+        return torch.cat([y[:, 1:3], y[:, ::2].relu(), y[:, -2:] * y[:, :1]], dim=1)
+
+
+def _layers() -> nn.Module:
     layers = [nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.LeakyReLU(0.1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)]
-    network = nn.Sequential(*layers, nn.Sigmoid()).eval()
     layers[1].running_mean.fill_(0.3)
     layers[1].weight.data.fill_(0.7)
-    x = torch.rand(1, 6, 6)
+    return nn.Sequential(*layers, nn.Sigmoid())
+
+
+@pytest.mark.parametrize("make", [_layers, Parts], ids=["layers", "parts"])
+def test_an_exported_graph_is_read_as_its_module(make: Callable[[], nn.Module]) -> None:
+    """Operators of exported graphs have the order of arguments of torch's own library, not of torch.nn.functional."""
+    torch.manual_seed(1)
+    network, x = make().eval(), torch.rand(1, 6, 6)
     exported = torch.export.export(network, (x[None],))
     one, two = (verifier.bounds(n, lower=x - 0.1, upper=x + 0.1)[-1] for n in (network, exported))
     torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-9)
