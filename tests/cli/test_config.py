@@ -38,7 +38,7 @@ def test_all_options_or_those_that_begin_so(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["config", "show", "outo"], "outo: outo: there is no such preset"),
+        (["config", "show", "outo"], "outo: there is no such preset"),
         (["config", "options", "nothing"], "no option begins with 'nothing'"),
         (["a.onnx", "b.vnnlib", "--config", "outo"], "--config: outo: there is no such preset or file"),
         (["a.onnx", "b.vnnlib", "--set", "falsfy.steps=1"], "--set falsfy.steps=1: falsfy: there is no such option"),

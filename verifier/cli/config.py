@@ -37,11 +37,7 @@ def show(name: str, overrides: tuple[str, ...]) -> int:
     from verifier.config import load_config
     from verifier.config.describe import yaml_text
 
-    try:
-        found = load_config(name, overrides)
-    except InputError as error:
-        raise error.located(name)  # noqa: B904 (the same error, with what it is about)
-    say(yaml_text(found.resolved()).rstrip("\n"))
+    say(yaml_text(load_config(name, overrides).resolved()).rstrip("\n"))
     return 0
 
 
