@@ -40,6 +40,13 @@ def problem(instance: Instance) -> list[Clause]:
     return clauses(instance.formula(), *maker.sizes(instance))
 
 
+def test_the_images_are_those_that_no_network_was_trained_on() -> None:
+    images, labels = maker.digits()
+    found = np.load(FOLDER / "digits.npz")
+    np.testing.assert_array_equal(found["images"].reshape(-1, 64), images[maker.N_TRAIN :])
+    np.testing.assert_array_equal(found["labels"], labels[maker.N_TRAIN :])
+
+
 def expected() -> list[dict[str, str]]:
     with open(FOLDER / "expected.csv", newline="") as stream:
         return list(csv.DictReader(stream))

@@ -117,10 +117,7 @@ class OneRadius(RadiusSession[Radius]):
         source = self.options["source"]
         centre = load_array(source)
         model = load_onnx(self.options["net"], declared=centre.size)
-        try:
-            check_fits(centre.shape, model.input_shape)
-        except InputError as error:
-            raise error.located(source)  # noqa: B904 (the same error, with its file)
+        check_fits(centre.shape, model.input_shape, source)
         self.status.network_sha256 = model.sha256
         place = Place.of(model, centre.reshape(model.input_shape), self.options["label"], around)
         self._bisection = Bisection(request, self.status, place, aim, hear=self._hear)
@@ -161,10 +158,7 @@ class ManyRadii(RadiusSession["Radii"]):
 
         found = load_images(*(self.options[name] for name in ("data", "inputs", "labels"))).first(self.options["limit"])
         model = load_onnx(self.options["net"], declared=found.x[0].size)
-        try:
-            check_fits(found.shape, model.input_shape)
-        except InputError as error:
-            raise error.located(self.options["data"] or self.options["inputs"])  # noqa: B904 (as above)
+        check_fits(found.shape, model.input_shape, self.options["data"] or self.options["inputs"])
         self.status.network_sha256 = model.sha256
         self._sweep = Sweep(request, self.status, model, found, around, aim, self._hear)
         self.watch(self.status.clock)

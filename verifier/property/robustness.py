@@ -49,6 +49,11 @@ class Scaling:
             raise InputError("std must be positive")
         return means, stds
 
+    def floats(self, shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The same, rounded."""
+        means, stds = self.per_value(shape)
+        return np.array([float(mean) for mean in means]), np.array([float(std) for std in stds])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRobustness:

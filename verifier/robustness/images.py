@@ -75,22 +75,22 @@ class Images:
         return Images(self.x[:limit], self.labels[:limit])
 
 
-def check_fits(given: Shape, expected: Shape) -> None:
+def check_fits(given: Shape, expected: Shape, source: str | None = None) -> None:
     """Raises InputError unless an array of shape `given` is an input of shape `expected`, axes of size 1 aside.
 
     A flat array fits if it has the size, and so does any array if the network takes a flat input.  Another shape of the
-    same size, as of an image with its channels last, would be read in the wrong order.
+    same size, as of an image with its channels last, would be read in the wrong order.  `source` is the array's file.
     """
     bare, wanted = (tuple(n for n in shape if n != 1) for shape in (given, expected))
     alike = bare == wanted or min(len(bare), len(wanted)) <= 1
     if math.prod(given) != math.prod(expected) or not alike:
         size = math.prod(expected)
-        raise InputError(f"the network takes inputs of shape {expected}, {size} numbers; {given} does not fit")
+        raise InputError(f"the network takes inputs of shape {expected}, {size} numbers; {given} does not fit", source)
 
 
 def classes(model: SourceModel, x: NDArray[Any], scaling: Scaling) -> NDArray[np.int64]:
     """The network's own class at every image [N, ...], normalised first.  Requires: the images fit."""
-    mean, std = (np.array(list(map(float, part))) for part in scaling.per_value(model.input_shape))
+    mean, std = scaling.floats(model.input_shape)
     found = []
     for start in range(0, len(x), TOGETHER):
         points = x[start : start + TOGETHER].reshape(-1, model.n_in).astype(np.float64)

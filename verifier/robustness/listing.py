@@ -92,7 +92,7 @@ def read_dataset(folder: Path) -> DataSet | None:
         with blamed("cannot be read", path):
             data = json.loads(path.read_bytes())
         images = tuple(ListedImage(**image) for image in data["images"])
-        found = DataSet(data["network"], data["question"], images)
-        return found if {"eps", "norm", "shape"} <= found.question.keys() else None
+        question = {name: data["question"][name] for name in ("eps", "norm", "shape")} | data["question"]
+        return DataSet(str(data["network"]), question, images)
     except (ValueError, TypeError, KeyError) as error:
         raise InputError("this is not the list of a data set; --fresh starts anew", path) from error

@@ -58,7 +58,7 @@ class Neighbourhood:
 
     def normalised(self, centre: NDArray[Any]) -> NDArray[np.float64]:
         """The centre as the network gets it, flat, but for rounding."""
-        mean, std = (np.array(list(map(float, part))) for part in self.scaling.per_value(centre.shape))
+        mean, std = self.scaling.floats(centre.shape)
         found: NDArray[np.float64] = (centre.reshape(-1).astype(np.float64) - mean) / std
         return found
 

@@ -161,7 +161,7 @@ def _reach(places: list[Place], aim: Aim, seed: int) -> Reach:
     """The groundwork for the first balls of all places, made for a box that is a little larger than all of them."""
     first = places[0]
     eps = max(place.first(aim.most) for place in places)
-    stds = np.array(list(map(float, first.around.scaling.per_value(first.centre.shape)[1])))
+    stds = first.around.scaling.floats(first.centre.shape)[1]
     points = np.stack([place.own.astype(np.float64) for place in places])
     room = 1.01 * float(eps) / stds + 1e-3 * (1 + np.abs(points).max(axis=0))
     low, high = (points.min(axis=0) - room)[None], (points.max(axis=0) + room)[None]
