@@ -21,7 +21,19 @@ from verifier.clock import process_start
 from verifier.errors import Undelivered
 from verifier.output import all_of, clear_named, say, tell, unanswered, write_file
 
-WITHOUT_VERDICT = ("batch", "bounds", "check", "config", "dataset", "radius", "ranges", "show", "robust", "report")
+WITHOUT_VERDICT = (
+    "batch",
+    "bounds",
+    "check",
+    "config",
+    "dataset",
+    "radius",
+    "ranges",
+    "show",
+    "robust",
+    "report",
+    "template",
+)
 """Commands that do not answer with a verdict."""
 OUTPUTS = ("--json", "--result", "--counterexample")
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM)

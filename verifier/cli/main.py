@@ -28,6 +28,7 @@ COMMANDS = (
     "report",
     "robust",
     "show",
+    "template",
     "verify",
 )
 """Each is a function of this name in a file of this name."""

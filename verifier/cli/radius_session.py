@@ -66,12 +66,12 @@ class RadiusSession(Delivery[AnswerT]):
         self.status.clock = common.clock
         self.status.setting = Setting(network, None, common.machine.timeout, common.config.resolved(), common.seed)
         from verifier.pipeline import Request
-        from verifier.property.robustness import exact
+        from verifier.property.robustness import exact_number
         from verifier.robustness.bisection import Aim
         from verifier.robustness.neighbourhood import Neighbourhood
         from verifier.robustness.place import Unstated
 
-        most = None if self.options["most"] is None else exact(self.options["most"], "--max-eps")
+        most = None if self.options["most"] is None else exact_number(self.options["most"], "--max-eps")
         if most is not None and most <= 0:
             raise InputError(f"--max-eps is {self.options['most']}, it must be positive")
         names = ("norm", "clip", "mean", "std")

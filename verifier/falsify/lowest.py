@@ -49,12 +49,13 @@ class Lowest:
         descent: Descent, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> Float[Tensor, "P n0"]:
         """Of each descent the point at which it was lowest."""
-        best, least, memory = x, x.new_full((len(x),), torch.inf), None
+        room, memory = target.room(clause), None
+        best, least = x, x.new_full((len(x),), torch.inf)
         for step in range(descent.steps):
             value, gradient = target.slope(x, clause)
             lower = value < least
             best, least = torch.where(lower.unsqueeze(1), x, best), torch.where(lower, value, least)
             if until.expired():
                 break
-            x, memory = descent.moved(target, x, (gradient, clause), step, memory)
+            x, memory = descent.moved(room, x, gradient, step, memory)
         return best

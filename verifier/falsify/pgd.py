@@ -14,7 +14,7 @@ from verifier.clock import Clock
 from verifier.falsify import ATTACKS
 from verifier.falsify.base import Falsifier, FirstOf
 from verifier.falsify.start import rank, starts
-from verifier.falsify.target import Target
+from verifier.falsify.target import Room, Target
 from verifier.registry import Count, Options, Positive, Step
 from verifier.result.counterexample import Counterexample
 from verifier.shapes import Float, Int, Tensor
@@ -105,7 +105,7 @@ class Descent:
         Every iterate with a margin of zero or below is replayed.  A point just above zero may still be a witness of
         the original network, whose sums are ordered differently: such points are replayed at the end.
         """
-        memory = None
+        room, memory = target.room(clause), None
         lowest = x.new_full((len(x),), torch.inf)
         for step in range(self.steps):
             if until.expired():
@@ -114,28 +114,25 @@ class Descent:
             lowest = torch.fmin(lowest, worst)
             if witness := target.replay(x, worst, clause):
                 return witness, lowest
-            x, memory = self.moved(target, x, (gradient, clause), step, memory)
+            x, memory = self.moved(room, x, gradient, step, memory)
         y = target.network.forward(x)
         worst = target.rows.margins(x, y, clause).amax(-1)
         return target.replay(x, worst, clause, target.rows.noise(y, clause)), torch.fmin(lowest, worst)
 
     def moved(
         self,
-        target: Target,
+        room: Room,
         x: Float[Tensor, "P n0"],
-        slope: tuple[Float[Tensor, "P n0"], Int[Tensor, " P"]],
+        gradient: Float[Tensor, "P n0"],
         step: int,
         memory: Memory | None,
     ) -> tuple[Float[Tensor, "P n0"], Memory | None]:
-        """The points after one step down their gradients, in the input sets of their clauses: `slope` holds both."""
-        gradient, clause = slope
-        lower, upper = target.bounds(clause)
-        width = (upper - lower).clamp(max=torch.finfo(lower.dtype).max)
-        move, memory = self.rule.direction(gradient * width, memory)
-        way = width * move
-        if target.ball is not None:
-            way = self.rule.in_ball(way, partial(target.way, x, gradient, clause))
-        return target.inside(x + self.size(step) * way, clause), memory
+        """The points after one step down their gradients, and what the next step must remember."""
+        move, memory = self.rule.direction(gradient * room.width, memory)
+        way = room.width * move
+        if room.ball is not None:
+            way = self.rule.in_ball(way, partial(room.way, x, gradient))
+        return room.inside(x + self.size(step) * way), memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +167,7 @@ class PGD(Falsifier):
     def improve(
         self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> Counterexample | None:
-        x = target.inside(x, clause)
+        x = target.room(clause).inside(x)
         for part in torch.arange(len(x), device=target.device).split(target.points_in_memory):
             witness, _ = self.descent.run(target, x[part], clause[part], until)
             if witness:

@@ -84,7 +84,7 @@ def corner(target: Target, clause: Int[Tensor, " C"]) -> Float[Tensor, "C n0"]:
     centre = middle(lower, upper)
     _, gradient = target.slope(centre, clause)
     if target.ball is not None:
-        return centre + target.way(centre, gradient, clause)
+        return centre + target.room(clause).way(centre, gradient)
     return torch.where(gradient > 0, lower, torch.where(gradient < 0, upper, centre))
 
 

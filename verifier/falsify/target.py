@@ -89,6 +89,29 @@ class RowTable:
 
 
 @dataclass(frozen=True, eq=False)
+class Room:
+    """Where points may be: each in a box of its own and, if there is one, in the ball."""
+
+    lower: Float[Tensor, "P n0"]
+    upper: Float[Tensor, "P n0"]
+    ball: InputBall | None = None
+
+    @functools.cached_property
+    def width(self) -> Float[Tensor, "P n0"]:
+        return (self.upper - self.lower).clamp(max=torch.finfo(self.lower.dtype).max)
+
+    def inside(self, x: Float[Tensor, "P n0"]) -> Float[Tensor, "P n0"]:
+        """Points moved into their box, and into the ball."""
+        x = x.clamp(self.lower, self.upper)
+        return x if self.ball is None else self.ball.pulled(x).clamp(self.lower, self.upper)
+
+    def way(self, x: Float[Tensor, "P n0"], gradient: Float[Tensor, "P n0"]) -> Float[Tensor, "P n0"]:
+        """From each point to where its gradient is least over the part of the box in the ball.  Require: a ball."""
+        assert self.ball is not None
+        return self.ball.share(gradient.unsqueeze(1), self.lower, self.upper)[1].squeeze(1) - x
+
+
+@dataclass(frozen=True, eq=False)
 class Target:
     """The instance under attack.
 
@@ -162,18 +185,9 @@ class Target:
         box = self.box[clause]
         return self.lower[box], self.upper[box]
 
-    def inside(self, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"]) -> Float[Tensor, "P n0"]:
-        """Points moved into the box of their clause, and into the ball."""
-        lower, upper = self.bounds(clause)
-        x = x.clamp(lower, upper)
-        return x if self.ball is None else self.ball.pulled(x).clamp(lower, upper)
-
-    def way(
-        self, x: Float[Tensor, "P n0"], gradient: Float[Tensor, "P n0"], clause: Int[Tensor, " P"]
-    ) -> Float[Tensor, "P n0"]:
-        """From each point to where its gradient is least over the part of the box in the ball.  Require: a ball."""
-        assert self.ball is not None
-        return self.ball.share(gradient.unsqueeze(1), *self.bounds(clause))[1].squeeze(1) - x
+    def room(self, clause: Int[Tensor, " P"]) -> Room:
+        """The input sets of some clauses."""
+        return Room(*self.bounds(clause), self.ball)
 
     def replay(
         self,

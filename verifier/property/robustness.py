@@ -122,7 +122,7 @@ class LocalRobustness:
 
     def near(self) -> Near:
         """The points, in the coordinates of the network."""
-        eps = exact(self.eps, "eps")
+        eps = exact_number(self.eps, "eps")
         if eps < 0:
             raise InputError(f"eps is {self.eps}, it must not be negative")
         if self.centre.dtype.kind not in "fiub" or not self.centre.size:
@@ -142,7 +142,7 @@ class LocalRobustness:
         """The clipping range in the coordinates of the network."""
         if self.clip is None:
             return None
-        low, high = (exact(end, "clip") for end in self.clip)
+        low, high = (exact_number(end, "clip") for end in self.clip)
         for i, value in enumerate(values):
             if max(value - eps, low) > min(value + eps, high):
                 raise InputError(
@@ -170,7 +170,7 @@ def robustness_of(text: bytes) -> LocalRobustness | None:
 
 def _per_value(values: Sequence[Number], what: str, shape: tuple[int, ...]) -> list[Fraction]:
     """One number per entry of a flat array of that shape."""
-    found = [exact(value, what) for value in values]
+    found = [exact_number(value, what) for value in values]
     size = math.prod(shape)
     if len(found) == 1:
         return found * size
@@ -180,7 +180,7 @@ def _per_value(values: Sequence[Number], what: str, shape: tuple[int, ...]) -> l
     return [value for value in found for _ in range(size // channels)]
 
 
-def exact(value: Number, what: str) -> Fraction:
+def exact_number(value: Number, what: str) -> Fraction:
     """The rational that a number stands for: a float is the decimal that is printed for it."""
     try:
         if isinstance(value, float | np.floating) and not math.isfinite(value):

@@ -24,7 +24,7 @@ from verifier.machine import Machine
 from verifier.network.models.onnx import load_onnx
 from verifier.pipeline import Request
 from verifier.property.arrays import Numbers, as_array
-from verifier.property.robustness import Number, exact
+from verifier.property.robustness import Number, exact_number
 from verifier.robustness.accuracy import Accuracy
 from verifier.robustness.bisection import LEAST, Aim, Bisection
 from verifier.robustness.dataset import ImageTelling, Inquiry
@@ -184,7 +184,7 @@ def _asked(
     tolerance, most = aim
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not LEAST <= tolerance < 1:
         raise InputError(f"tolerance is {shown(tolerance)}; it must be a number from {LEAST:g} to 1")
-    largest = None if most is None else exact(most, "max_eps")
+    largest = None if most is None else exact_number(most, "max_eps")
     if largest is not None and largest <= 0:
         raise InputError(f"max_eps is {shown(most)}; it must be positive")
     name = None if isinstance(network, nn.Module) else path_name(network, "an ONNX file or a torch module")

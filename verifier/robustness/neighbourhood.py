@@ -15,7 +15,7 @@ from verifier.arguments import shown
 from verifier.errors import InputError
 from verifier.property.ball import norm_number
 from verifier.property.property import Property
-from verifier.property.robustness import LocalRobustness, Number, Scaling, exact
+from verifier.property.robustness import LocalRobustness, Number, Scaling, exact_number
 from verifier.property.vnnlib import parse
 
 SQUARE = 10**60
@@ -77,7 +77,7 @@ class Neighbourhood:
     def large(self, centre: NDArray[Any]) -> Fraction:
         """A radius at which hardly any input keeps its class: all values may move by half of their range, or many."""
         ends = (centre.min().item(), centre.max().item()) if self.clip is None else self.clip
-        low, high = (exact(end, "clip") for end in ends)
+        low, high = (exact_number(end, "clip") for end in ends)
         half = (high - low) / 2 if high > low else Fraction(1, 2)
         many = {"inf": 1, "2": math.ceil(math.sqrt(centre.size) / 4), "1": math.ceil(centre.size / 16)}
         return half * many[self.norm]

@@ -44,7 +44,7 @@ class Offers:
 
 def _as_they_are(target: Target, x: Float[Tensor, "P n0"], clauses: Int[Tensor, " P"]) -> Counterexample | None:
     """Replays points without any descent."""
-    x = target.inside(x, clauses)
+    x = target.room(clauses).inside(x)
     y = target.network.forward(x)
     worst = target.rows.margins(x, y, clauses).amax(-1)
     return target.replay(x, worst, clauses, target.rows.noise(y, clauses))
