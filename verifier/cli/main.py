@@ -7,14 +7,17 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from verifier import __version__
 from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
 from verifier.output import clear_named, tell, unanswered
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = (
     "attack",
@@ -48,6 +51,8 @@ class CommandLine(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The first word may be a command or a network."""
+        from click.shell_completion import CompletionItem
+
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
