@@ -16,7 +16,6 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 TORCH ?= torch==2.13.0
-ONNX2TORCH ?= onnx2torch==1.5.15
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,14 +38,13 @@ help:
 
 install: $(READY)
 
-# torch comes first and alone, so that nothing below can choose or exchange it.  onnx2torch comes without its
-# dependencies: it wants torchvision, which brings a torch of its own; we need neither (see pyproject.toml).
+# torch comes first and alone, so that nothing below can choose or exchange it: the constraint makes pip look for the
+# torchvision (of onnx2torch) that fits it.
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) "$(TORCH)"
 	$(BIN)/python -c "import torch; print(f'torch=={torch.__version__}')" > $(VENV)/constraints.txt
 	$(PIP) --constraint $(VENV)/constraints.txt -e ".[dev]"
-	$(PIP) --no-deps "$(ONNX2TORCH)"
 	touch $@
 
 demo: $(READY)

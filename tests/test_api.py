@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +168,48 @@ def test_networks_that_are_none(network: Any) -> None:
         verifier.bounds(network, **BOX)
 
 
-def test_an_exported_program_is_refused(module: nn.Module) -> None:
+def test_exported_compiled_and_wrapped_modules_are_their_modules(module: nn.Module) -> None:
+    """torch.export gives a graph of operators, torch.compile and DataParallel a module around the module."""
+    lower, upper = torch.zeros(2), torch.ones(2)
     exported = torch.export.export(module, (torch.zeros(1, 2),))
-    with pytest.raises(InputError, match=r"an ONNX file or a torch module is expected, not .*ExportedProgram"):
-        verifier.verify(exported, **BOX, unsafe=ROW)  # type: ignore[arg-type]
+    compiled = type("OptimizedModule", (nn.Module,), {})()  # to make a real one takes half a minute
+    compiled._orig_mod = module
+    found = [
+        verifier.bounds(network, lower=lower, upper=upper)
+        for network in (module, compiled, exported, exported.module(), nn.DataParallel(module))
+    ]
+    for other in found[1:]:
+        for pair, expected in zip(other, found[0], strict=True):
+            torch.testing.assert_close(pair, expected, rtol=1e-6, atol=1e-9)
+
+
+class Parts(nn.Module):
+    """Parts of a linear map, taken in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(36, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x.view(1, 36))
+        return torch.cat([y[:, 1:3], y[:, ::2].relu(), y[:, -2:] * y[:, :1]], dim=1)
+
+
+def _layers() -> nn.Module:
+    layers = [nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.LeakyReLU(0.1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)]
+    layers[1].running_mean.fill_(0.3)
+    layers[1].weight.data.fill_(0.7)
+    return nn.Sequential(*layers, nn.Sigmoid())
+
+
+@pytest.mark.parametrize("make", [_layers, Parts], ids=["layers", "parts"])
+def test_an_exported_graph_is_read_as_its_module(make: Callable[[], nn.Module]) -> None:
+    """Operators of exported graphs have the order of arguments of torch's own library, not of torch.nn.functional."""
+    torch.manual_seed(1)
+    network, x = make().eval(), torch.rand(1, 6, 6)
+    exported = torch.export.export(network, (x[None],))
+    one, two = (verifier.bounds(n, lower=x - 0.1, upper=x + 0.1)[-1] for n in (network, exported))
+    torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-9)
 
 
 def test_incomplete_arguments(module: nn.Module) -> None:
@@ -326,3 +365,41 @@ def test_the_test_family(benchmarks: Path) -> None:
 def test_an_unknown_name_of_the_package() -> None:
     with pytest.raises(AttributeError, match="nothing"):
         _ = verifier.nothing
+
+
+# -- what is looked at: names, results, runs -----------------------------------------------------------------
+
+
+def test_the_names_of_the_package_are_offered_and_exist() -> None:
+    assert set(verifier.__all__) <= set(dir(verifier))
+    for name in dir(verifier):
+        assert getattr(verifier, name) is not None
+    assert (Path(verifier.__file__).parent / "py.typed").is_file()
+
+
+def test_a_result_prints_on_one_line(module: nn.Module) -> None:
+    holds, violated = (verifier.verify(module, **BOX, unsafe=unsafe) for unsafe in (SAFE, UNSAFE))
+    assert repr(holds).startswith("<Result unsat in 0.")
+    assert repr(violated).startswith("<Result sat in ")
+    assert repr(violated).endswith(", witness of shape [1, 2]>")
+    late = verifier.Result(Verdict.TIMEOUT, Reason.TIMEOUT, lower_bound=-0.123456, time={"total": 3.14159})
+    assert repr(late) == "<Result timeout in 3.14 s, lower bound -0.1235>"
+    gone = verifier.Result(Verdict.UNKNOWN, Reason.MEMORY)
+    assert repr(gone) == "<Result unknown, memory in 0.00 s>"
+
+
+def test_a_witness_has_the_shape_of_the_network(image: str) -> None:
+    x = np.arange(12.0)
+    result = verifier.verify(image, lower=x, upper=x + 1, unsafe=[([[-1.0]], [0.0])])
+    assert result.counterexample is not None
+    assert result.counterexample.input.shape == (1, 3, 2, 2)
+    np.testing.assert_array_equal(result.counterexample.input.reshape(-1), result.counterexample.x)
+
+
+def test_a_notebook_is_shown_a_table(module: nn.Module) -> None:
+    held, text = (verifier.verify(module, **BOX, unsafe=unsafe)._repr_html_() for unsafe in (SAFE, UNSAFE))
+    assert ">sat</b>: the property is violated" in text
+    assert "<img" not in text  # two numbers are no picture
+    assert text.count("<tr>") == text.count("</tr>") >= 3
+    assert ">unsat</b>: the property holds" in held
+    assert "witness" not in held

@@ -29,7 +29,8 @@ from verifier.bounding.solvers.propagated import Propagated
 from verifier.bounding.solvers.saddle_point import SaddlePoint
 from verifier.bounding.solvers.solver import Certified
 from verifier.branching.fsb import FilteredSmart
-from verifier.config import Bounding, Config, iteration_overrides, load_config, presets, schema
+from verifier.config import Bounding, Config, iteration_overrides, load_config, presets, schema, summaries
+from verifier.config.describe import keys, yaml_text
 from verifier.config.options import complete
 from verifier.errors import ConfigError, InputError
 from verifier.falsify.base import FirstOf
@@ -364,3 +365,117 @@ def test_the_schema_knows_all_methods() -> None:
     assert {*SECTIONS} <= found["Bounding"]["properties"].keys()
     tiers = found["SearchOptions"]["properties"]["tiers"]["items"]["discriminator"]["mapping"]
     assert tiers.keys() == {*TIERS.names()}
+
+
+# -- files that extend others, items of lists, all keys in words ---------------------------------------------
+
+
+def test_a_file_extends_a_preset_or_another_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: auto\nsearch: {batch: 7, sharpen: {after: null}}\n")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "more.yaml").write_text("extends: ../mine.yaml\nsearch: {fill: 3, batch: 9}\n")
+    one, two = load_config(tmp_path / "mine.yaml"), load_config(tmp_path / "inner" / "more.yaml")
+    expected = load_config("auto", ["search.batch=7", "search.sharpen.after=null"])
+    assert one == expected
+    assert two == load_config(expected, ["search.fill=3", "search.batch=9"])  # the outer file counts
+    assert "extends" not in one.resolved()
+    assert len(one.search.tiers) == 2  # those of auto, not the default
+
+
+def test_of_lists_the_later_one_counts(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: auto\nsearch: {tiers: [{method: alpha_crown}]}\n")
+    assert [t["method"] for t in load_config(tmp_path / "mine.yaml").resolved()["search"]["tiers"]] == ["alpha_crown"]
+
+
+def test_what_is_wrong_below_is_said_of_the_file_below(tmp_path: Path) -> None:
+    (tmp_path / "low.yaml").write_text("search: {batch: many}\n")
+    (tmp_path / "top.yaml").write_text("extends: low.yaml\nsearch: {batch: 3}\n")
+    with pytest.raises(ConfigError, match=r"batch.*valid: whole number >= 1") as caught:
+        load_config(tmp_path / "top.yaml")
+    assert caught.value.path == str(tmp_path / "low.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("extends: outo", "outo: there is no such preset or file; did you mean 'auto'"),
+        ("extends: [auto]", "extends: the name of a preset"),
+        ("extends: a.yaml", "extends: 'a.yaml' extends this file in turn"),
+    ],
+)
+def test_a_bad_base_is_an_error_that_names_the_file(tmp_path: Path, text: str, match: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=match) as caught:
+        load_config(tmp_path / "a.yaml")
+    assert caught.value.path == str(tmp_path / "a.yaml")
+
+
+def test_plugins_of_both_files_are_loaded(tmp_path: Path) -> None:
+    (tmp_path / "low").mkdir()
+    for name in ("low/one.py", "two.py"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "low" / "a.yaml").write_text("plugins: [one.py]")
+    (tmp_path / "b.yaml").write_text("extends: low/a.yaml\nplugins: [two.py]")
+    found = load_config(tmp_path / "b.yaml").plugins
+    assert found == (str(tmp_path / "low" / "one.py"), str(tmp_path / "two.py"))
+
+
+def test_items_of_lists_are_set_by_their_numbers() -> None:
+    auto = load_config("auto").resolved()["search"]["tiers"]
+    found = load_config("auto", ["search.tiers.1.iterations=20", "search.tiers.1.thresholds.0=0.25"])
+    tiers = found.resolved()["search"]["tiers"]
+    assert tiers[0] == auto[0]
+    assert tiers[1] == auto[1] | {"iterations": 20, "thresholds": (0.25, 0.5)}
+
+
+def test_items_of_a_default_list_are_set_as_well() -> None:
+    found = load_config(Config(), ["search.tiers.0.root.iterations=3"]).resolved()["search"]["tiers"][0]
+    default = Config().resolved()["search"]["tiers"][0]
+    assert found == default | {"root": default["root"] | {"iterations": 3}}
+
+
+def test_another_method_begins_with_its_own_defaults() -> None:
+    found = load_config("auto", ["search.tiers.1.method=big_m"]).resolved()["search"]["tiers"]
+    assert found[1] == load_config("auto", ["search.tiers=[{method: big_m}]"]).resolved()["search"]["tiers"][0]
+
+
+@pytest.mark.parametrize(
+    ("override", "match"),
+    [
+        ("search.tiers.2.iterations=3", r"search\.tiers\.2: .*there are 2: 0 to 1"),
+        ("search.tiers.first.iterations=3", r"search\.tiers\.first: an item is given by its number"),
+        ("search.tiers.0.itertions=3", "did you mean 'iterations'"),
+        ("search.tiers.0.method=none", "no such method.*Valid: active_set, alpha_crown"),
+        ("search.batch.0=3", "batch"),
+        ("search.batch=0", "valid: whole number >= 1"),
+        ("search.cost_ratios=[x]", r"cost_ratios\[0\].*valid: number > 0"),
+        ("bounding.intermediate=planet", r"valid: best \| best_all \| crown"),
+        ("search.btach=3", "did you mean 'batch'.*Valid: splitting, .*max_batches"),
+    ],
+)
+def test_errors_of_overrides_name_the_flag_and_what_is_valid(override: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as caught:
+        load_config("auto", ["search.fill=3", override])
+    assert str(caught.value).startswith(f"--set {override}: ")
+
+
+def test_every_key_is_described_and_can_be_set_to_its_default() -> None:
+    found = keys()
+    assert {key.name for key in found if key.method is None} == {*all_options(), "plugins"}
+    for key in found:
+        assert key.text, f"{key.name}: a comment beside the option is missing"
+        if key.method is None:
+            assert load_config(Config(), [f"{key.name}={key.default}"]) == Config()
+        else:
+            first, _, rest = key.name.partition(".N.")
+            chosen = [f"{first}=[{{method: {key.method}}}]"]
+            item = load_config(Config(), [*chosen, f"{first}.0.{rest}={key.default}"])
+            assert item == load_config(Config(), chosen)
+
+
+def test_a_preset_written_out_is_the_same_preset(tmp_path: Path) -> None:
+    for name in presets():
+        (tmp_path / "whole.yaml").write_text(yaml_text(load_config(name).resolved()))
+        assert load_config(tmp_path / "whole.yaml") == load_config(name)
+    assert set(summaries()) == set(presets())
+    assert all(summaries().values())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LAYERS = (
-    "checker errors files naming registry arguments output clock precision processes machine shapes operators "
+    "checker errors files naming registry arguments output clock pixels precision processes machine shapes operators "
     "functions network property result bounding branching falsify search proofs config loading pipeline survey "
     "ranging api batch robustness report cli"
 ).split()

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from verifier.api import bounds, lower_bounds, ranges, robust, verify
+    from verifier.errors import InputError
     from verifier.property.arrays import Around
     from verifier.result.lower_bounds import LowerBounds
     from verifier.result.ranges import Ranges
     from verifier.result.result import Result
+    from verifier.result.status import Snapshot
     from verifier.result.verdict import Reason, Verdict
     from verifier.robustness.accuracy import Accuracy
     from verifier.robustness.api import dataset, radii, radius
@@ -29,12 +31,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Accuracy",
     "Around",
+    "InputError",
     "LowerBounds",
     "Radii",
     "Radius",
     "Ranges",
     "Reason",
     "Result",
+    "Snapshot",
     "Verdict",
     "bounds",
     "dataset",
@@ -49,12 +53,14 @@ __all__ = [
 _HOMES = {
     "Accuracy": "verifier.robustness.accuracy",
     "Around": "verifier.property.arrays",
+    "InputError": "verifier.errors",
     "LowerBounds": "verifier.result.lower_bounds",
     "Radii": "verifier.robustness.radii",
     "Radius": "verifier.robustness.radius",
     "Ranges": "verifier.result.ranges",
     "Reason": "verifier.result.verdict",
     "Result": "verifier.result.result",
+    "Snapshot": "verifier.result.status",
     "Verdict": "verifier.result.verdict",
     "bounds": "verifier.api",
     "dataset": "verifier.robustness.api",
@@ -65,6 +71,11 @@ _HOMES = {
     "robust": "verifier.api",
     "verify": "verifier.api",
 }
+
+
+def __dir__() -> list[str]:
+    """What there is to be used, for completion: nothing has to be loaded for it."""
+    return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

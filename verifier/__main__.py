@@ -77,7 +77,7 @@ def _guard(argv: list[str]) -> int | None:
 
 def _prepare(argv: list[str]) -> None:
     """What libraries are to know before they are loaded."""
-    if not sys.warnoptions and not {"-v", "--verbose"} & set(argv):
+    if not sys.warnoptions and not {"-v", "-vv", "--verbose"} & set(argv):
         import warnings
 
         warnings.simplefilter("ignore")  # what libraries warn about is of no use to a user

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 
@@ -28,6 +29,8 @@ from verifier.ranging import Ranger
 from verifier.result.lower_bounds import PHASES, LowerBounds
 from verifier.result.ranges import Ranges
 from verifier.result.result import Result
+from verifier.result.status import Snapshot
+from verifier.result.watching import watched
 from verifier.survey import Survey
 
 MOST_ITERATIONS = 2**31 - 1
@@ -46,6 +49,8 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     device: str = "auto",
     threads: int | None = None,
     seed: int = 0,
+    progress: Callable[[Snapshot], object] | None = None,
+    cancel: threading.Event | None = None,
 ) -> Result:
     """Decides one instance.
 
@@ -61,6 +66,10 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     norm)`: all points near x in a norm; with a box, those of them that lie in it.  `timeout` counts seconds from the
     call.
 
+    `progress` is called a few times per second, in a thread of its own, with where the run is; if it returns False or
+    raises an error, the run ends.  It also ends once `cancel` is set.  Its result is then `unknown` with the reason
+    `interrupted` and all that is known; an error of `progress` is raised again.
+
     Guarantees: `sat` comes with a counterexample that the original network confirmed, `unsat` with bounds that
     include all rounding errors.  `arithmetic` of the result says whether real arithmetic confirms a counterexample,
     too.  Raises InputError for input that cannot be used.
@@ -69,7 +78,9 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
     machine = Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
     request = Request(given(network, prop, (lower, upper, around), unsafe), resolved, machine, number)
-    return decide(request, request.status())
+    status = request.status()
+    with watched(status, progress, cancel) as ended:
+        return ended(decide(request, status))
 
 
 def robust(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)
@@ -87,6 +98,8 @@ def robust(  # noqa: PLR0913 (a public entry point: all but the instance has def
     device: str = "auto",
     threads: int | None = None,
     seed: int = 0,
+    progress: Callable[[Snapshot], object] | None = None,
+    cancel: threading.Event | None = None,
 ) -> Result:
     """Decides local robustness: do all inputs within `eps` of `x` have the class `label`?  `unsat`: they have.
 
@@ -96,14 +109,16 @@ def robust(  # noqa: PLR0913 (a public entry point: all but the instance has def
     std, with one number or one per channel.  The norm is 'inf', 2 or 1.  Without a label it is the class that the
     network gives to x.  A float stands for the decimal that Python prints for it; 8/255 may be given as "8/255".
 
-    Guarantees: those of `verify`.
+    `progress` and `cancel`, and what is guaranteed, are those of `verify`.
     """
     resolved, machine = load_config(config), Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
     scaling = Scaling(*(one if isinstance(one, list | tuple) else (one,) for one in (mean, std)))
     near = LocalRobustness(as_array(x, "x"), label, 0, eps, clip, scaling, norm)
     request = Request(given_robustness(network, near), resolved, machine, number)
-    return decide(request, request.status())
+    status = request.status()
+    with watched(status, progress, cancel) as ended:
+        return ended(decide(request, status))
 
 
 def lower_bounds(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import mmap
 import os
 import time
 from dataclasses import dataclass
@@ -31,12 +32,30 @@ def process_start() -> float:
     return min(start, _IMPORTED) if age >= 0 else _IMPORTED
 
 
+class Switch:
+    """Ends a run before its deadline; it is seen by this process and by all its forks."""
+
+    def __init__(self) -> None:
+        self._byte = mmap.mmap(-1, 1)  # memory that forks share
+
+    def pull(self) -> None:
+        self._byte[0] = 1
+
+    @property
+    def pulled(self) -> bool:
+        return self._byte[0] != 0
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A start and a deadline on the scale of `time.monotonic`; no deadline is `math.inf`."""
+    """A start and a deadline on the scale of `time.monotonic`; no deadline is `math.inf`.
+
+    It has also run out once it is `cancelled`, for all clocks that were made from it.
+    """
 
     start: float
     deadline: float = math.inf
+    switch: Switch | None = None
 
     @classmethod
     def begin(cls, timeout: float | None = None, start: float | None = None) -> Clock:
@@ -50,15 +69,20 @@ class Clock:
 
     def remaining(self) -> float:
         """Seconds until the deadline; negative after it, infinite without one."""
-        return self.deadline - time.monotonic()
+        return -math.inf if self.cancelled else self.deadline - time.monotonic()
 
     def expired(self) -> bool:
         """True from the deadline on."""
-        return time.monotonic() >= self.deadline
+        return self.cancelled or time.monotonic() >= self.deadline
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants an end before the deadline."""
+        return self.switch is not None and self.switch.pulled
 
     def within(self, seconds: float) -> Clock:
         """The same start, with a deadline at most `seconds` from now: a share of the budget for one phase."""
-        return Clock(self.start, min(self.deadline, time.monotonic() + seconds))
+        return Clock(self.start, min(self.deadline, time.monotonic() + seconds), self.switch)
 
 
 class Stopwatch:

@@ -56,7 +56,7 @@ class UnsupportedOperator(InputError):
         self.node = node
         self.op_type = op_type
         self.supported = tuple(supported)
-        hint = f" (supported: {', '.join(self.supported)})" if self.supported else ""
+        hint = "; docs/formats.md lists what is" if self.supported and why.endswith("not known") else ""
         super().__init__(f"node '{node}' of type {op_type} is not supported: {why}{hint}", path)
 
 
@@ -69,15 +69,16 @@ class NotFinite(InputError):
 
 
 class ConfigError(InputError):
-    """A configuration holds an unknown key or a value of the wrong kind."""
+    """A configuration holds an unknown key or a value of the wrong kind; `valid` are the names that there are."""
 
     def __init__(
         self, message: str, key: str, valid: Iterable[str] = (), path: str | PathLike[str] | None = None
     ) -> None:
         self.key = key
-        close = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(valid), n=1, cutoff=0.0)
+        valid = tuple(valid)
+        close = difflib.get_close_matches(key.rsplit(".", 1)[-1], valid, n=1, cutoff=0.0)
         self.nearest = close[0] if close else None
-        hint = f"; did you mean '{self.nearest}'?" if self.nearest else ""
+        hint = f"; did you mean '{self.nearest}'? Valid: {', '.join(map(str, valid))}" if self.nearest else ""
         super().__init__(f"{key}: {message}{hint}", path)
 
 

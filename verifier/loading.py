@@ -17,7 +17,7 @@ from verifier.errors import InputError
 from verifier.files import digest, read_stored, stored, unpacked
 from verifier.naming import Pairs, networks_of, paths_of, text_of
 from verifier.network.models.identity import digest_of_several
-from verifier.network.models.module import ModuleModel
+from verifier.network.models.module import ModuleModel, unwrapped
 from verifier.network.models.onnx import OnnxModel, load_onnx
 from verifier.precision import default_dtype
 from verifier.property.arrays import Around, InputSet, Numbers, Unsafe, check_shape, clause_arrays, property_of_arrays
@@ -228,6 +228,7 @@ def given(
 ) -> Given:
     """Files or arrays, whichever there are; raises InputError for both or none, and for what is neither."""
     lower, upper, around = inputs
+    network = unwrapped(network)
     if around is not None and not isinstance(around, Around):
         raise InputError(f"around is a neighbourhood, verifier.Around(centre, eps), not {shown(around)}")
     if isinstance(network, Mapping):
@@ -250,6 +251,7 @@ def given(
 
 def given_robustness(network: Source, near: LocalRobustness) -> Given:
     """One network and the points near an input.  Raises InputError for several networks, and for what is none."""
+    network = unwrapped(network)
     if isinstance(network, Mapping):
         raise InputError("robustness is asked of one network, not of several")
     if not isinstance(network, nn.Module):

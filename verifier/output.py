@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -39,8 +40,48 @@ def _lenient(stream: TextIO) -> None:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
 
 
+class LiveLine:
+    """The last line of a terminal, written over again and again, until there is an answer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown = self._over = False
+
+    def show(self, text: str) -> None:
+        """Puts a text there, as much of it as fits."""
+        with self._own() as own, contextlib.suppress(OSError, ValueError):
+            if own and not self._over:
+                width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+                sys.stderr.write(f"\r{text[: width - 1]}\x1b[K")
+                sys.stderr.flush()
+                self._shown = True
+
+    def erase(self, for_good: bool = False) -> None:
+        """Makes room for another text.  After the last one nothing is shown any more."""
+        with self._own(), contextlib.suppress(OSError, ValueError):
+            self._over = self._over or for_good
+            if self._shown:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+                self._shown = False
+
+    @contextlib.contextmanager
+    def _own(self) -> Iterator[bool]:
+        """Whether nobody else writes: a terminal that takes nothing more must not hold the answer back for long."""
+        own = self._lock.acquire(timeout=0.2)
+        try:
+            yield own
+        finally:
+            if own:
+                self._lock.release()
+
+
+LINE = LiveLine()
+
+
 def say(text: str) -> None:
     """A line on stdout, out at once.  Raises Undelivered if it cannot be written."""
+    LINE.erase(for_good=True)
     with _delivered("answer"):
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
@@ -69,6 +110,7 @@ def _delivered(what: str) -> Iterator[None]:
 
 def tell(text: str) -> None:
     """A line on stderr, if it can be written: nothing depends on it."""
+    LINE.erase()
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
@@ -229,3 +271,14 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
         lines.append("   ".join([first.ljust(widths[0]), *cells]).rstrip())
     return lines
+
+
+def wrapped(text: str, width: int, first: str, others: str) -> list[str]:
+    """A sentence in lines of at most that width, as far as its words allow, each behind its indent."""
+    lines, line = [], first
+    for word in text.split():
+        if len(line) + len(word) > width and line.strip():
+            lines.append(line.rstrip())
+            line = others
+        line += f"{word} "
+    return [*lines, line.rstrip()]

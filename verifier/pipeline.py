@@ -15,6 +15,7 @@ import torch
 
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
+from verifier.bounding.core.closing import closes
 from verifier.bounding.forms import FormBounder
 from verifier.bounding.frugal import Frugal, is_large
 from verifier.bounding.hidden import GroupBounds
@@ -45,6 +46,7 @@ from verifier.property.property import Boxes, Property
 from verifier.result.counterexample import Counterexample
 from verifier.result.result import PHASES, Result, Setting, Statistics
 from verifier.result.status import Status
+from verifier.result.undecided import Trail
 from verifier.result.verdict import Reason, Verdict
 from verifier.search.domains import Outcome, Progress
 from verifier.search.journal import Journal
@@ -208,6 +210,9 @@ class Pipeline:
 
     def decide(self) -> Result:
         """All phases, until one of them decides.  Raises InputError for methods that do not suit the network."""
+        size = self.problem.network
+        shown = len(size.groups), size.neurons, len(self.problem.rows), len(self.problem.lower)
+        log.info("problem: %d groups with %d neurons, %d clauses, %d boxes", *shown)
         if not self.problem.network.piecewise_linear:
             self._whole(Journal()).check(self.problem.network)
         if self.problem.beyond is not None:
@@ -228,6 +233,9 @@ class Pipeline:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
         if self.too_many is not None:
             return self.status.conclude(Verdict.UNKNOWN, Reason.LIMIT, self.too_many)
+        tiers = ", ".join(tier.name for tier in self.request.config.search.policy().ladder.tiers)
+        ways = self.request.config.search.splitting
+        log.info("search: splitting %s, tiers %s, processes %d", ways, tiers, self.processes)
         with self.status.phase("search"), torch_threads(1):
             return self._conclude(self.search(found))
 
@@ -320,7 +328,7 @@ class Pipeline:
             else:
                 bounder = ClauseBounder(hidden, options.batch)
                 found = bounder.bound(self.problem, until, self._worst, Forks(self.processes))
-        self._worst(found.worst)
+        self._note_root(found)
         return found if cheap is None else replace(found, regions={})  # the search by signs needs better ones
 
     def _cheap(self, hidden: GroupBounds) -> GroupBounds | None:
@@ -335,6 +343,20 @@ class Pipeline:
         if not self.too_many and search.by_slices(problem):
             return hidden.unswept()
         return hidden.cheap() if self.too_many or search.by_inputs(problem) else None
+
+    def _note_root(self, found: ClauseBounds) -> None:
+        """What explains an answer, or the lack of one: how far each clause is from a proof."""
+        self._worst(found.worst)
+        clauses, worst = len(found.lower), int(found.lower.argmin())
+        left = clauses - int(closes(found.lower).sum())
+        self.status.trail = Trail(clauses, left, worst, float(found.lower[worst]))
+        log.info(
+            "root: %d of %d clauses are closed; the worst, number %d, has the bound %.4g",
+            clauses - left,
+            clauses,
+            worst,
+            float(found.lower[worst]),
+        )
 
     def _worst(self, lower: float) -> None:
         self.status.lower_bound = lower
@@ -370,10 +392,13 @@ class Pipeline:
     def _note(self, progress: Progress) -> None:
         counts, status = progress.counts, self.status
         status.open = progress.open
+        before, status.trail = status.trail, status.trail.after(min(progress.lower, 0.0), progress.left)
         status.lower_bound = min(progress.lower, 0.0) if progress.open else status.lower_bound
         status.statistics = Statistics(
             counts.domains, counts.tiers, counts.leaves, progress.max_open, counts.batches, counts.iterations
         )
+        if status.trail.bounds is not before.bounds:
+            log.debug("%s", status.snapshot())
 
     def _conclude(self, outcome: Outcome) -> Result:
         """What the end of a search means."""
@@ -416,6 +441,7 @@ def load_problem(request: Request, status: Status) -> tuple[Problem, Original]:
 
 def load(request: Request, status: Status) -> Loaded:
     """The files or arrays; the status knows their digests from now on."""
+    log.info("load: %s, %s", *(name or "as given" for name in request.given.names))
     loaded = request.given.load()
     status.network_sha256, status.property_sha256 = loaded.model.sha256, loaded.property_sha256
     for warning in loaded.property.warnings:

@@ -60,9 +60,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AscentOptions(Options, frozen=True):
     """An ascent: the number of its iterations, and steps that fall from the first to the last."""
 
-    iterations: Count = 60
-    first_step: Step = 0.2
-    last_step: Step = 0.01
+    iterations: Count = 60  # steps of the ascent
+    first_step: Step = 0.2  # the size of the first one
+    last_step: Step = 0.01  # the size of the last one
 
 
 @dataclass(frozen=True, slots=True)

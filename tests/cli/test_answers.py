@@ -67,7 +67,12 @@ def test_a_run_that_rounds_across_the_border_is_mentioned_beside_a_proof(verify:
 
 def test_unknown(verify: Any, tiny: Any) -> None:
     outcome = verify(tiny.net, tiny.unknown, *LIMITED)
-    assert (outcome.code, outcome.out, outcome.err) == (3, "unknown\n", "")
+    assert (outcome.code, outcome.out) == (3, "unknown\n")
+    assert outcome.err.startswith("undecided: the limit of domains was reached\n")
+    assert "  the only clause stayed open at the root; the worst, number 0, had the bound\n    -0.5;" in outcome.err
+    assert outcome.err.endswith("  try: a larger search.max_domains\n")
+    assert all(len(line) < 80 for line in outcome.err.splitlines())
+    assert verify(tiny.net, tiny.unknown, *LIMITED, "-q").err == ""
 
 
 def test_branching_decides_what_the_root_leaves_open(verify: Any, tiny: Any) -> None:
@@ -82,7 +87,11 @@ def test_quiet_prints_the_word_only(verify: Any, tiny: Any) -> None:
 def test_verbose_says_more_on_stderr_and_nothing_more_on_stdout(verify: Any, tiny: Any) -> None:
     outcome = verify("-v", tiny.net, tiny.unknown, *LIMITED)
     assert outcome.out == "unknown\n"
-    assert "limit of domains" in outcome.err
+    told = [line for line in outcome.err.splitlines() if line.startswith(("info: ", "debug: "))]
+    assert [line.split()[1] for line in told] == ["load:", "problem:", "root:", "search:"]
+    more = verify("-vv", tiny.net, tiny.unknown, *LIMITED)
+    assert more.out == "unknown\n"
+    assert any(line.startswith("debug: ") and "| search |" in line for line in more.err.splitlines())
 
 
 @pytest.mark.parametrize(("name", "code"), [("sat", 1), ("unsat", 0), ("unknown", 3)])
@@ -91,8 +100,10 @@ def test_json_replaces_the_answer_on_stdout(verify: Any, tiny: Any, name: str, c
     outcome = verify(
         tiny.net, prop, "--json", "-", "--timeout", "100", "--seed", "3", "--set", "falsify.steps=9", *LIMITED
     )
-    assert (outcome.code, outcome.err) == (code, "")
+    assert outcome.code == code
+    assert outcome.err.partition(":")[0] == ("undecided" if name == "unknown" else "")
     data = json.loads(outcome.out)
+    assert (data["undecided"] is not None) == (name == "unknown")
     assert set(KEYS) <= set(data)
     assert data["verdict"] == name
     assert data["reason"] == ("limit" if name == "unknown" else None)

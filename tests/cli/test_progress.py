@@ -11,7 +11,6 @@ import sys
 import termios
 from typing import Any
 
-from verifier.cli.session import describe
 from verifier.clock import Clock
 from verifier.result.result import Statistics
 from verifier.result.status import Status
@@ -36,15 +35,16 @@ main()
 
 def test_a_line_says_what_is_known() -> None:
     status = Status(clock=Clock.begin())
-    assert "domains" not in describe(status)
+    assert "domains" not in str(status.snapshot())
     status.tier, status.lower_bound = "linear", -0.5
     with status.phase("root"):
-        assert describe(status).split(" | ")[1:] == ["root", "lower bound -0.5", "tier linear"]
+        assert str(status.snapshot()).split(" | ")[1:] == ["root", "bound -0.5", "linear"]
     status.statistics = Statistics(domains=8, domains_by_tier={"big_m": 5, "active_set": 2}, leaves_lp=1)
-    status.open, status.lower_bound = 3, -0.125
+    status.open, status.lower_bound, status.threads = 3, -0.125, 2
+    status.seconds = {"search": 4.0}
     with status.phase("search"):
-        line = describe(status)
-    known = ["search", "8 domains done, 3 open", "lower bound -0.125", "big_m 62 %, active_set 25 %"]
+        line = str(status.snapshot())
+    known = ["search", "bound -0.125", "3 open, 8 done, 2/s", "2 cores", "big_m 62 %, active_set 25 %"]
     assert line.split(" | ")[1:] == known
 
 
@@ -55,23 +55,54 @@ def on_a_terminal(*argv: str) -> tuple[str, str]:
     command = [sys.executable, "-c", SLOW, *argv]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(ours, 1024)
-            except OSError:  # Linux says so when the other side is closed
-                break
-            if not piece:
-                break
-            shown += piece
-        os.close(ours)
+        shown = read_out(ours)
         assert process.stdout is not None
-        return process.stdout.read(), shown.decode()
+        return process.stdout.read(), shown
+
+
+def read_out(terminal: int) -> str:
+    """All that is shown until the other side is closed."""
+    shown = b""
+    while True:
+        try:
+            piece = os.read(terminal, 1024)
+        except OSError:  # Linux says so when the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(terminal)
+    return shown.decode()
 
 
 def test_a_terminal_shows_the_bar_and_stdout_the_answer(tiny: Any) -> None:
     out, shown = on_a_terminal(tiny.net, tiny.sat)
     assert out == "unknown\n"
-    assert "root | lower bound -2.5" in shown
+    assert "root | bound -2.5" in shown
+    assert shown.rindex("\r\x1b[K") > shown.rindex("bound -2.5")  # the line is erased before anything else is said
+    after = shown[shown.rindex("\x1b[K") :]
+    assert after.startswith("\x1b[Kundecided: ")
     quiet, nothing = on_a_terminal(tiny.net, tiny.sat, "-q")
     assert (quiet, nothing) == ("unknown\n", "")
+
+
+STUCK_LINE = """
+import os, sys, time
+from verifier.output import LINE, say, tell
+LINE.show("x" * 200)
+tell("told")
+LINE.show("again")
+say("timeout")
+LINE.show("too late")
+os._exit(0)
+"""
+
+
+def test_a_line_fits_the_terminal_and_never_sticks_to_the_answer() -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    with subprocess.Popen([sys.executable, "-c", STUCK_LINE], stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        shown = read_out(ours)
+    erased = "\r\x1b[K"
+    assert shown == f"\r{'x' * 79}\x1b[K{erased}told\r\n\ragain\x1b[K{erased}timeout\r\n"

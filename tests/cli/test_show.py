@@ -35,9 +35,22 @@ def test_show_without_a_property(verify: Any, tiny: Any) -> None:
     assert "clauses" not in outcome.out
 
 
+def test_show_compares_the_counts_of_network_and_property(verify: Any, tiny: Any, tmp_path: Path) -> None:
+    text = (
+        Path(tiny.sat)
+        .read_text()
+        .replace("(declare-const X_0 Real)", "(declare-const X_0 Real)\n(declare-const X_2 Real)")
+    )
+    (tmp_path / "three.vnnlib").write_text(text + "(assert (<= X_2 1.0))\n(assert (>= X_2 0.0))\n")
+    outcome = verify("show", tiny.net, tmp_path / "three.vnnlib")
+    assert outcome.code == 2
+    assert "error: the network has 2 inputs, but the property declares 3" in outcome.err
+    assert "variables   3 inputs" in outcome.out
+
+
 def test_show_tells_what_is_unsupported_and_why(verify: Any, tiny: Any) -> None:
     outcome = verify("show", tiny.folder / "odd.onnx")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, outcome.err) == (2, "")  # what cannot be verified
     assert "unsupported node 'act' of type Hardmax" in outcome.out
     assert "Gemm 2, Hardmax 1" in outcome.out
     assert "supported   " in outcome.out

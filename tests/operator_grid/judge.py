@@ -58,7 +58,7 @@ def lowered(data: bytes) -> Answer:
     try:
         network = OnnxModel(Path("case.onnx"), data, "").network()
     except InputError as error:
-        raise Refused(error.message.split(" (supported: ")[0]) from error
+        raise Refused(error.message.removesuffix("; docs/formats.md lists what is")) from error
     return Answer(lambda points: np.asarray(network.forward(torch.from_numpy(points))), network.output.shape)
 
 

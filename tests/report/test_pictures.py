@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from report.lines import line
 
 from verifier.batch.records import Record, parse
+from verifier.pixels import ImageLayout, layout, png, span_of
 from verifier.property.vnnlib import load_property
 from verifier.report import pictures
-from verifier.report.pictures import Album, ImageLayout, layout, png
+from verifier.report.pictures import Album
 
 
 def decoded(data: bytes) -> NDArray[np.uint8]:
@@ -168,7 +169,7 @@ def test_colours_around_grey() -> None:
 
 
 def test_ranges_of_pixels() -> None:
-    assert pictures._span(np.array([0.2, 0.9])) == (0.0, 1.0)
-    assert pictures._span(np.array([3.0, 200.0])) == (0.0, 255.0)
-    assert pictures._span(np.array([-2.0, 2.0])) == (-2.0, 2.0)
-    assert pictures._span(np.array([-1.0, -1.0])) == (-1.0, -1.0 + 1e-12)
+    assert span_of(np.array([0.2, 0.9])) == (0.0, 1.0)
+    assert span_of(np.array([3.0, 200.0])) == (0.0, 255.0)
+    assert span_of(np.array([-2.0, 2.0])) == (-2.0, 2.0)
+    assert span_of(np.array([-1.0, -1.0])) == (-1.0, -1.0 + 1e-12)

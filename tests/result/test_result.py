@@ -62,7 +62,7 @@ def test_json_has_the_documented_keys_and_nothing_is_lost() -> None:
     status = Status(setting, Clock.begin(5.0), network_sha256="ab", device="cpu", threads=2, lower_bound=-0.25)
     status.statistics = Statistics(domains=3, domains_by_tier={"big_m": 3})
     data = json.loads(status.conclude(Verdict.SAT, counterexample=witness()).as_json())
-    assert set(data) == {*KEYS, "message", "arithmetic", "rounding_witness", "proof"}
+    assert set(data) == {*KEYS, "message", "arithmetic", "rounding_witness", "undecided", "proof"}
     assert (data["verdict"], data["reason"], data["message"]) == ("sat", None, None)
     assert data["counterexample"] == {"x": [float(np.float32(0.1))], "y": [2.0, 3.0]}
     assert set(data["time"]) == {"total", "load", "attack", "root", "search"}

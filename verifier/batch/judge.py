@@ -24,6 +24,7 @@ class Kind(Enum):
 
     CONTRADICTION = "CONTRADICTION"  # with a verdict that is known
     LOST = "REGRESSION"  # a verdict of the baseline is gone
+    VANISHED = "VANISHED"  # an instance of the baseline with a verdict is not in the list any more
     ERROR = "ERROR"
     UNMET = "NOT MET"  # what --require asks for
     UNPROVED = "NO PROOF"  # of an `unsat`, though one was wanted; the batch does not fail, `verify check` will
@@ -63,6 +64,21 @@ class Demands:
         findings = [finding for record in records for finding in self._about(record)]
         order = list(Kind)
         return sorted(findings, key=lambda finding: order.index(finding.kind))
+
+    def vanished(self, listed: Iterable[Names]) -> list[Finding]:
+        """Instances that the baseline has decided and that are not listed any more, of the families that are."""
+        names = set(listed)
+        families = {category for category, _, _ in names}
+        return [
+            Finding(
+                Kind.VANISHED,
+                record,
+                f"not in the list, but the baseline has {record.verdict.value}",
+                self.fail_on_regression,
+            )
+            for key, record in self.baseline.items()
+            if key not in names and record.category in families and record.verdict.decided
+        ]
 
     def unused(self, records: Sequence[Record]) -> list[str]:
         """Warnings about files that speak about none of these instances: most likely they are the wrong files."""
@@ -109,6 +125,7 @@ def junit(records: Sequence[Record], findings: Sequence[Finding]) -> str:
     A case fails if and only if it makes the batch fail.  An undecided one that does not is skipped: nothing was shown.
     """
     failing = [finding for finding in findings if finding.fails]
+    records = [*records, *(finding.record for finding in failing if finding.kind is Kind.VANISHED)]
     suites = ElementTree.Element("testsuites", _counts(records, failing))
     for category in dict.fromkeys(record.category for record in records):
         own = [record for record in records if record.category == category]

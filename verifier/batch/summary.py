@@ -73,6 +73,7 @@ def last_line(records: Sequence[Record], total: int, findings: Sequence[Finding]
     parts = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]]
     kinds = Counter(finding.kind for finding in findings)
     names = {Kind.CONTRADICTION: "contradictions", Kind.LOST: "regressions", Kind.UNMET: "not as required"}
+    names[Kind.VANISHED] = "vanished"
     names[Kind.UNPROVED] = "without a proof"
     parts += [f"{kinds[kind]} {name}" for kind, name in names.items() if kinds[kind]]
     return f"{len(records)} of {total} instances: {', '.join(parts) or 'nothing done'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 @work
 @click.option("--expected", multiple=True, metavar="CSV", help="Known verdicts (onnx,vnnlib,expected); repeatable.")
 @judged
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "github", "sarif"]),
+    default="text",
+    help="stdout at the end: tables; with GitHub's annotations; SARIF instead. [default: text]",
+)
 @common
 def batch(**options: Any) -> int:
     """Decide many instances: lists as in VNN-COMP (onnx,vnnlib,timeout), or folders with an instances.csv.
@@ -52,20 +60,26 @@ def batch(**options: Any) -> int:
     if not verdicts.interrupted:
         for warning in demands.unused(verdicts.records):
             logging.getLogger(__name__).warning("%s", warning)
+    verdicts = replace(verdicts, findings=(*verdicts.findings, *demands.vanished(i.names for i in listed)))
     if options["junit"] is not None:
         write_whole(options["junit"], junit(verdicts.records, verdicts.findings))
-    _tell(plan, verdicts)
+    _tell(plan, verdicts, options["style"])
     return verdicts.exit_code
 
 
 reworded(batch, timeout="Seconds for each instance, instead of the lists' limits.")
 
 
-def _tell(plan: Plan, verdicts: Verdicts) -> None:
+def _tell(plan: Plan, verdicts: Verdicts, style: str) -> None:
+    from verifier.batch.annotations import Format, github_lines, sarif
     from verifier.batch.summary import finding_lines, last_line, table_lines
 
+    form = Format(style)
+    if form is Format.SARIF:
+        say(sarif(verdicts.findings))
+        return
     lines = [] if plan.quiet else table_lines(verdicts.records)
-    lines += finding_lines(verdicts.findings)
+    lines += github_lines(verdicts.findings) if form is Format.GITHUB else finding_lines(verdicts.findings)
     lines.append(last_line(verdicts.records, len(plan.instances), verdicts.findings))
     if verdicts.interrupted:
         lines[-1] += "; interrupted, the same command goes on"

@@ -25,6 +25,7 @@ WITHOUT_VERDICT = (
     "batch",
     "bounds",
     "check",
+    "config",
     "dataset",
     "radius",
     "ranges",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,11 +16,15 @@ from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
 from verifier.output import clear_named, tell, unanswered
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS = (
     "attack",
     "batch",
     "bounds",
     "check",
+    "config",
     "dataset",
     "radius",
     "ranges",
@@ -42,6 +48,12 @@ class CommandLine(click.Group):
             return None
         command: click.Command = getattr(import_module(f"verifier.cli.{cmd_name}"), cmd_name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The first word may be a command or a network."""
+        from click.shell_completion import CompletionItem
+
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {"--help", "-h", "--version"}
@@ -76,6 +88,10 @@ def run(argv: Sequence[str]) -> int:
     try:
         try:
             return program.main(list(argv), prog_name="verify", standalone_mode=False) or 0
+        except SystemExit as error:
+            if "_VERIFY_COMPLETE" not in os.environ:  # which is a shell that asks; click ends in this way
+                raise
+            return 0 if error.code in (0, 1) else 4  # 1 stands for another kind of question that was answered
         except click.UsageError as error:
             with contextlib.suppress(OSError, ValueError):  # stderr may be closed or full
                 error.show(sys.stderr)
@@ -93,7 +109,7 @@ def _failed(argv: Sequence[str], error: BaseException) -> int:
     from verifier.result.status import sentence
 
     bad_input = isinstance(error, InputError) or (isinstance(error, OSError) and error.filename is not None)
-    if not isinstance(error, Undelivered) and not bad_input and {"-v", "--verbose"} & set(argv):
+    if not isinstance(error, Undelivered) and not bad_input and {"-v", "-vv", "--verbose"} & set(argv):
         import traceback
 
         tell("".join(traceback.format_exception(error)).rstrip("\n"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +11,9 @@ import click
 
 from verifier.arguments import LARGEST_SEED, MOST_THREADS, device_name, seconds
 from verifier.clock import Clock, process_start
+from verifier.errors import InputError
 from verifier.naming import text_of
+from verifier.output import tell
 
 if TYPE_CHECKING:
     from verifier.config import Config
@@ -21,15 +22,46 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def preset_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """What a shell may complete where a configuration is expected: presets, and files."""
+    from click.shell_completion import CompletionItem
+
+    from verifier.config import presets
+
+    names = [CompletionItem(name) for name in presets() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
+def key_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What a shell may complete after `--set`."""
+    from verifier.config.describe import keys
+
+    names = dict.fromkeys(key.name.replace(".N", ".0") for key in keys())
+    return [f"{name}=" for name in names if name.startswith(incomplete)]
+
+
 _OPTIONS = (
-    click.option("--config", default="auto", metavar="NAME_OR_PATH", help="A preset or a YAML file. [default: auto]"),
-    click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Override one key; repeatable."),
+    click.option(
+        "--config",
+        default="auto",
+        metavar="NAME_OR_PATH",
+        help="A preset or a YAML file; see `verify config`. [default: auto]",
+        shell_complete=preset_names,
+    ),
+    click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="A.B=VALUE",
+        help="Override one key; repeatable. `verify config options` lists them.",
+        shell_complete=key_names,
+    ),
     click.option("--timeout", type=float, metavar="S", help="Seconds from process start until the answer is out."),
     click.option("--device", default="auto", metavar="auto|cpu|cuda[:i]", help="Where to compute. [default: auto]"),
     click.option("--threads", type=click.IntRange(1, MOST_THREADS), metavar="N", help="CPU cores. [default: all]"),
     click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, metavar="N", help="[default: 0]"),
     click.option("-q", "--quiet", is_flag=True, help="Only the first line of the answer; no warnings."),
-    click.option("-v", "--verbose", is_flag=True, help="Log what is done; tracebacks of internal errors."),
+    click.option("-v", "--verbose", count=True, help="Log what is done; -vv more, and tracebacks of internal errors."),
 )
 _OUTPUTS = (
     click.option("--json", metavar="FILE", help="Write the result as JSON; '-' is stdout."),
@@ -61,7 +93,7 @@ def instance(command: F) -> F:
         metavar="NAME=NET",
         help="A network by its name, instead of NET; repeatable.",
     )
-    return click.argument("files", nargs=-1, metavar="NET PROP")(network(command))
+    return click.argument("files", nargs=-1, metavar="NET PROP", type=click.Path())(network(command))
 
 
 def instance_paths(files: tuple[str, ...], networks: tuple[str, ...]) -> tuple[str, str]:
@@ -115,22 +147,29 @@ class Common:
 
         timeout = seconds(options["timeout"], "--timeout")
         machine = Machine(device_name(options["device"], "--device"), options["threads"], timeout)
-        config = load_config(options["config"], options["overrides"])
+        try:
+            config = load_config(options["config"], options["overrides"])
+        except InputError as error:
+            raise error.located("--config")  # noqa: B904 (the same error, with what it is about)
         clock = machine.clock(process_start())
-        return cls(config, machine, options["seed"], options["quiet"], options["verbose"], clock)
+        return cls(config, machine, options["seed"], options["quiet"], bool(options["verbose"]), clock)
 
 
-def start_logging(quiet: bool, verbose: bool) -> None:
-    """Sends the package's log to stderr."""
+def start_logging(quiet: bool, verbose: int) -> None:
+    """Sends the package's log to stderr: warnings, with -v what is being done, with -vv more."""
     import logging
 
     class LevelAndText(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             return f"{record.levelname.lower()}: {record.getMessage()}"
 
-    handler = logging.StreamHandler(sys.stderr)
+    class AboveTheLine(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(self.format(record))
+
+    handler = AboveTheLine()
     handler.setFormatter(LevelAndText())
-    level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
+    level = logging.DEBUG if verbose > 1 else logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING
     logger = logging.getLogger("verifier")
     logger.handlers[:] = [handler]
     logger.propagate = False

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from verifier.cli.options import Common, start_logging
 from verifier.errors import Undelivered
 from verifier.naming import paths_of
-from verifier.output import all_of, prepare, say, write_file
+from verifier.output import LINE, all_of, prepare, say, tell, wrapped, write_file
 from verifier.result.delivery import Delivery
 from verifier.result.result import Result, Setting
 from verifier.result.status import Status, versions
+from verifier.result.undecided import Explanation
 from verifier.result.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
@@ -101,14 +102,20 @@ class Session(Delivery[Result]):
         return self.status.conclude(Verdict.UNKNOWN, reason, "the run was interrupted")
 
     def write(self, answer: Result, last: bool) -> int:
-        if answer.message and answer.verdict in (Verdict.UNKNOWN, Verdict.TIMEOUT) and not last:
-            log.info("%s", answer.message)
         self._sinks.write(answer)
+        if answer.undecided is not None and not self._sinks.quiet:
+            said = answer.message or answer.undecided.reason.value
+            tell("\n".join([f"undecided: {said}", *_indented(answer.undecided)]))
         return answer.verdict.exit_code
 
     def failed(self, error: BaseException) -> bool:
         self.give(self.status.fail(error))
         return False
+
+
+def _indented(why: Explanation) -> list[str]:
+    """What explains an answer, below its first line; no line is wider than most terminals."""
+    return [part for line in why.lines() for part in wrapped(line, 78, "  ", "    ")]
 
 
 def begin(
@@ -142,7 +149,7 @@ def begin(
 
 @contextlib.contextmanager
 def progress(status: Status, quiet: bool) -> Iterator[None]:
-    """Shows seconds, domains, global lower bound and tier on stderr while the body runs, on a terminal only.
+    """Shows seconds, bound, domains, their rate, tiers and cores on stderr while the body runs, on a terminal only.
 
     A thread looks at the status, so that the run need not know about it.
     """
@@ -156,32 +163,9 @@ def progress(status: Status, quiet: bool) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(timeout=2 * INTERVAL)
+        LINE.erase(for_good=True)
 
 
 def _show(status: Status, stop: threading.Event) -> None:
-    if stop.wait(INTERVAL):  # a short run needs no bar
-        return
-    from tqdm import tqdm
-
-    with tqdm(bar_format="{desc}", leave=False, file=sys.stderr) as bar:
-        while not stop.wait(INTERVAL):
-            bar.set_description_str(describe(status))
-
-
-def describe(status: Status) -> str:
-    """One line: where the run is."""
-    phase = status.running[0] if status.running else "..."
-    parts = [f"{status.clock.elapsed():6.1f} s", phase]
-    done = status.statistics.domains
-    if done or status.open:
-        parts.append(f"{done} domains done, {status.open} open")
-    if status.lower_bound is not None:
-        parts.append(f"lower bound {status.lower_bound:.4g}")
-    if done:
-        # What is left of the domains were exact leaves.
-        tiers = status.statistics.domains_by_tier.items()
-        parts.append(", ".join(f"{name} {100 * count / done:.0f} %" for name, count in tiers))
-    elif status.tier is not None:
-        parts.append(f"tier {status.tier}")
-    return " | ".join(parts)
+    while not stop.wait(INTERVAL):  # a short run needs no line
+        LINE.show(str(status.snapshot()))

@@ -24,36 +24,41 @@ if TYPE_CHECKING:
 @click.argument("files", nargs=-1, required=True, metavar="NET [PROP]")
 @common
 def show(files: tuple[str, ...], **options: Any) -> int:
-    """Show layers, operators, input box, clauses, and all that is unsupported."""
+    """Show layers, operators, input box, clauses, and all that is unsupported.
+
+    Exit code 2 if the network cannot be bounded or does not fit the property; what was found out is shown all the same.
+    """
     net, prop = (files[0], None) if len(files) == 1 else instance_paths(files, ())
     start_logging(options["quiet"], options["verbose"])
     Common.of(options)
     from verifier.loading import load_networks
     from verifier.network.models.onnx import load_onnx
     from verifier.property.joining import JointModel
+    from verifier.property.problem import check_counts
     from verifier.property.vnnlib import load_property
 
     if prop is None:
-        lines = network_lines(load_onnx(net))
-    else:
-        stated = load_property(prop)
-        model = load_networks(net, stated)
-        lines = joint_lines(model) if isinstance(model, JointModel) else network_lines(model)
-        lines += ["", *property_lines(prop, stated)]
-    say("\n".join(lines))
-    return 0
+        lines, usable = network_lines(load_onnx(net))
+        say("\n".join(lines))
+        return 0 if usable else 2
+    stated = load_property(prop)
+    model = load_networks(net, stated)
+    lines, usable = joint_lines(model) if isinstance(model, JointModel) else network_lines(model)
+    say("\n".join([*lines, "", *property_lines(prop, stated)]))
+    check_counts((model.n_in, model.n_out), stated)
+    return 0 if usable else 2
 
 
-def network_lines(model: OnnxModel) -> list[str]:
-    """The network: its file, then its layers or the reason why it has none."""
+def network_lines(model: OnnxModel) -> tuple[list[str], bool]:
+    """The network: its file, then its layers or the reason why it has none; whether it has."""
     lines = _file_lines(model)
     try:
-        return lines + _layer_lines(model.network())
-    except UnsupportedOperator as error:  # what `show` is asked to tell, so no error here
-        return lines + _refused_lines(model, error)
+        return lines + _layer_lines(model.network()), True
+    except UnsupportedOperator as error:  # what `show` is asked to tell
+        return lines + _refused_lines(model, error), False
 
 
-def joint_lines(model: JointModel) -> list[str]:
+def joint_lines(model: JointModel) -> tuple[list[str], bool]:
     """All files of a property, then the layers of the network that they are together."""
     lines: list[str] = []
     for part in model.parts:
@@ -63,10 +68,10 @@ def joint_lines(model: JointModel) -> list[str]:
     if model.joint.products:
         lines.append(f"products    {len(model.joint.products)}, which are the last outputs")
     try:
-        return lines + _layer_lines(model.network())
+        return lines + _layer_lines(model.network()), True
     except UnsupportedOperator as error:
         files = {id(part.model): part.model for part in model.parts}
-        return lines + [line for file in files.values() for line in _refused_lines(file, error)]
+        return lines + [line for file in files.values() for line in _refused_lines(file, error)], False
 
 
 def _file_lines(model: OnnxModel) -> list[str]:
@@ -86,7 +91,7 @@ def _file_lines(model: OnnxModel) -> list[str]:
 def _refused_lines(model: OnnxModel, error: UnsupportedOperator) -> list[str]:
     """Every node that stands in the way, each with its reason, and what will be done with the file."""
     found = model.refusals() or [error]
-    texts = [refused.message.partition(" (supported: ")[0] for refused in found]
+    texts = [refused.message for refused in found]
     lines = [f"{'unsupported' if k == 0 else '':<12}{text}" for k, text in enumerate(texts)]
     lines.append(f"            {len(found)} in all: the network can be attacked, but not bounded")
     return [*lines, f"supported   {', '.join(error.supported)}"]

@@ -84,7 +84,7 @@ class Surveyor(Delivery[Found]):
         data = "\n".join(result.as_json() for result in answer)
         text = data
         if self._json != "-":
-            lines = table_lines(answer, whole=self._options["verbose"])
+            lines = table_lines(answer, whole=bool(self._options["verbose"]))
             text = "\n".join(lines[-1:] if self._options["quiet"] else lines)
         if failed := all_of([partial(write_file, self._json, data + "\n"), partial(say, text)]):
             raise Undelivered("; ".join(failed))

@@ -9,7 +9,21 @@ import click
 from verifier.cli.options import common, instance, instance_paths, outputs
 
 
-@click.command(hidden=True)
+class Unnamed(click.Context):
+    """The context of a command whose name need not be given: usage lines leave it out."""
+
+    @property
+    def command_path(self) -> str:
+        return super().command_path.removesuffix(f" {self.info_name}")
+
+
+class Short(click.Command):
+    """`verify NET PROP`, which is `verify verify NET PROP` in full."""
+
+    context_class = Unnamed
+
+
+@click.command(hidden=True, cls=Short)
 @instance
 @outputs
 @click.option("--trace", metavar="FILE", help="Write the search tree as JSON lines.")

@@ -1,8 +1,9 @@
 """Configurations: YAML in, frozen objects out.
 
-A configuration is a preset (a file of `configs/`) or a YAML file, plus overrides.  What a file leaves out has the
-default that stands in `options`, or in the file of a method.  An unknown key or a value of the wrong kind is an error
-that names the key.
+A configuration is a preset (a file of `configs/`) or a YAML file, plus overrides.  What a file leaves out is as in the
+preset or file that it `extends`; else it has the default that stands in `options`, or in the file of a method.  An
+unknown key or a value of the wrong kind is an error that names the key, the file or override that holds it, and what is
+valid.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import yaml
 
 from verifier.arguments import path_name
 from verifier.bounding import BOUNDERS
+from verifier.config.describe import kind_at, methods_of, names_of, words
 from verifier.config.options import Config, complete, config_type
 from verifier.errors import ConfigError, InputError
 from verifier.registry import load_plugin
@@ -31,15 +33,19 @@ def load_config(source: str | PathLike[str] | Config = "auto", overrides: Iterab
     if isinstance(source, Config):
         plain, path = _plain(source), None
     else:
-        path = _locate(path_name(source, "the name of a preset, a YAML file or a Config"))
-        plain = _read(path)
-        _plug_in(plain, path.parent)
-        _check_keys(plain, path)
+        path = _locate(path_name(source, "the name of a preset, a YAML file or a Config"), Path())
+        plain = _written(path)
+    config = _convert(plain, path)
     for assignment in overrides:
-        _override(plain, assignment)
-        _plug_in(plain, Path())
-        _check_keys(plain, None)
-    return _convert(plain, path)
+        flag = f"--set {assignment}"
+        try:
+            _override(plain, assignment)
+            _plug_in(plain, Path())
+            _check_keys(plain, flag)
+        except InputError as error:
+            raise error.located(flag)  # noqa: B904 (the same error, with what it is about)
+        config = _convert(plain, flag)
+    return config
 
 
 def schema() -> dict[str, Any]:
@@ -79,15 +85,53 @@ def _folder() -> Path:
     return packaged if packaged.is_dir() else here.parent / "configs"
 
 
-def _locate(source: str | PathLike[str]) -> Path:
-    name = str(source)
+def summaries() -> dict[str, str]:
+    """What the first line of every preset says about it."""
+    folder = _folder()
+    first = {name: (folder / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0] for name in presets()}
+    return {name: line.removeprefix("#").strip() for name, line in first.items()}
+
+
+def _locate(name: str, folder: Path) -> Path:
+    """A preset by its name, or a file by its path from the folder."""
     preset = _folder() / f"{name}.yaml"
     if name in presets():
         return preset
-    path = Path(source)
+    path = folder / name
     if path.suffix in (".yaml", ".yml") or path.exists():
         return path
     raise ConfigError("there is no such preset or file", name, presets())
+
+
+def _written(path: Path, inner: tuple[Path, ...] = ()) -> dict[Any, Any]:
+    """What stands in a file, on top of what it extends; `inner` are the files that extend this one."""
+    plain = _read(path)
+    base = plain.pop("extends", None)
+    _plug_in(plain, path.parent)
+    _check_keys(plain, path)
+    if base is None:
+        return plain
+    if not isinstance(base, str):
+        raise ConfigError("the name of a preset or a YAML file is expected", "extends", path=path)
+    try:
+        below = _locate(base, path.parent)
+        if below.resolve() in [file.resolve() for file in (*inner, path)]:
+            raise ConfigError(f"'{base}' extends this file in turn", "extends")
+    except ConfigError as error:
+        raise error.located(path)  # noqa: B904 (the same error, with its file)
+    first = _written(below, (*inner, path))
+    _convert(first, below)  # what is wrong in it is not this file's fault
+    plugins = [*first.get("plugins", ()), *plain.get("plugins", ())]
+    return _merged(first, plain) | ({"plugins": plugins} if plugins else {})
+
+
+def _merged(first: dict[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Sections are put together, key by key; of all else, lists too, the later one counts."""
+    both = dict(first)
+    for key, value in then.items():
+        known = both.get(key)
+        both[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, Mapping) else value
+    return both
 
 
 class _Loader(yaml.SafeLoader):
@@ -123,18 +167,48 @@ def _parse(text: str, path: Path | None) -> Any:
 
 
 def _override(plain: dict[Any, Any], assignment: str) -> None:
-    """Sets one key in place."""
+    """Sets one key in place; numbers count the items of lists."""
     key, equals, text = assignment.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise InputError(f"--set {assignment}: an override has the form a.b=value")
+    value = _parse(text, None)
+    _write_out(plain, parts)
     *parents, last = parts
+    here: Any = plain
     for i, parent in enumerate(parents):
-        below = plain.setdefault(parent, {})
-        if not isinstance(below, dict):
+        here = here[_place(here, parent, parts[:i])] if isinstance(here, list) else here.setdefault(parent, {})
+        if not isinstance(here, dict | list):
             raise ConfigError("is a value, not a section", ".".join(parents[: i + 1]))
-        plain = below
-    plain[last] = _parse(text, None)
+    if isinstance(here, list):
+        here[_place(here, last, parents)] = value
+    else:
+        if last == "method" and here.get("method") != value:
+            here.clear()  # another method has other options
+        here[last] = value
+
+
+def _write_out(plain: dict[Any, Any], parts: list[str]) -> None:
+    """The list that a number among the parts points into stands in `plain` afterwards, with all its defaults."""
+    first = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+    if not first:
+        return
+    whole: Any = _convert(plain, None)
+    for part in parts[:first]:
+        whole = getattr(whole, part, None)
+    if not isinstance(whole, tuple):
+        return
+    for part in parts[: first - 1]:
+        plain = plain.setdefault(part, {})
+    plain[parts[first - 1]] = msgspec.json.decode(msgspec.json.encode(whole))
+
+
+def _place(items: list[Any], part: str, above: list[str]) -> int:
+    """The place in a list that a part of a key stands for."""
+    if part.isdigit() and int(part) < len(items):
+        return int(part)
+    there = f"there are {len(items)}: 0 to {len(items) - 1}" if items else "there are none"
+    raise ConfigError(f"an item is given by its number, and {there}", ".".join([*above, part]))
 
 
 def _plug_in(plain: dict[Any, Any], folder: Path) -> None:
@@ -147,12 +221,12 @@ def _plug_in(plain: dict[Any, Any], folder: Path) -> None:
         load_plugin(name)
 
 
-def _check_keys(plain: Mapping[Any, Any], path: Path | None) -> None:
+def _check_keys(plain: Mapping[Any, Any], path: Path | str) -> None:
     """Raises ConfigError for the first key that there is no option of."""
     _check_section(plain, {f.name: f.type for f in msgspec.structs.fields(Config)} | complete(), "", path)
 
 
-def _check_section(plain: Mapping[Any, Any], kinds: Mapping[str, Any], prefix: str, path: Path | None) -> None:
+def _check_section(plain: Mapping[Any, Any], kinds: Mapping[str, Any], prefix: str, path: Path | str) -> None:
     for key, value in plain.items():
         if key not in kinds:
             raise ConfigError("there is no such option", f"{prefix}{key}", kinds, path)
@@ -162,11 +236,22 @@ def _check_section(plain: Mapping[Any, Any], kinds: Mapping[str, Any], prefix: s
             _check_section(value, inner, f"{prefix}{key}.", path)
 
 
-def _convert(plain: dict[Any, Any], path: Path | None) -> Config:
+def _convert(plain: dict[Any, Any], path: Path | str | None) -> Config:
     try:
         return Config.of(plain)
     except msgspec.ValidationError as error:
-        # msgspec writes: Expected `int`, got `str` - at `$.falsify.steps`
-        what, _, where = str(error).partition(" - at ")
-        key = where.strip("`").removeprefix("$").removeprefix(".") or "the configuration"
-        raise ConfigError(what[:1].lower() + what[1:].replace("`", "'"), key, path=path) from error
+        raise _explained(str(error), plain, path) from error
+
+
+def _explained(said: str, plain: dict[Any, Any], path: Path | str | None) -> ConfigError:
+    """What msgspec says, in our words: Expected `int`, got `str` - at `$.falsify.steps`."""
+    what, _, where = said.partition(" - at ")
+    key = where.strip("`").removeprefix("$").removeprefix(".") or "the configuration"
+    parts = [part for part in re.split(r"[.\[\]]+", key) if part]
+    kind = kind_at(parts, plain)
+    if unknown := re.search(r"unknown field `(.*)`", what):
+        return ConfigError("there is no such option", f"{key}.{unknown.group(1)}", names_of(kind), path)
+    if parts[-1] == "method" and (methods := methods_of(kind_at([p for p in parts[:-1] if not p.isdigit()]))):
+        return ConfigError("there is no such method", key, methods, path)
+    valid = "" if kind is None else f"; valid: {words(kind)}"
+    return ConfigError(f"{what[:1].lower()}{what[1:]}".replace("`", "'") + valid, key, path=path)

@@ -36,7 +36,7 @@ CALLS = 16
 class Falsify(Options, frozen=True):
     """The search for counterexamples.  The options of the attack `quick`, which comes first, are here too."""
 
-    enabled: bool = True
+    enabled: bool = True  # whether counterexamples are looked for
     seconds: Seconds = 10.0  # the most that one attack may take
     attacks: tuple[Options, ...] = ()  # further ones, each with its name as `method`, beside its options
 
@@ -86,14 +86,14 @@ class Tighten(Options, frozen=True):
     """Bounds of the groups after a split, computed anew in the children."""
 
     every: Count = 0  # at depths that are a multiple of it; 0: never
-    method: str = "best"
+    method: str = "best"  # as for `bounding.intermediate`
 
 
 class Sharpen(Options, frozen=True):
     """Bounds of hidden neurons by propagated cuts, for long searches, which then go on with them, in stages."""
 
-    after: Seconds | None = 2.0  # of search; null: never
-    share: Share = 0.25  # of the time that is left, at most, for each stage
+    after: Seconds | None = 2.0  # seconds of search before they are computed; null: never
+    share: Share = 0.25  # the part of the time that is left which each stage may take
     initial: AscentOptions = AscentOptions(8, 0.3, 0.03)  # without cuts
     cuts: AscentOptions = AscentOptions(8, 0.2, 0.03)
     leaves: tuple[Positive, ...] = (16, 64, 256)  # of each neuron's tree, in the stages after the first one
@@ -103,8 +103,8 @@ class Sharpen(Options, frozen=True):
 class Mip(Options, frozen=True):
     """Mixed-integer programs, with rounds of Anderson cuts that their relaxation violates by more than `tolerance`."""
 
-    rounds: Count = 0
-    tolerance: Step = 1e-6
+    rounds: Count = 0  # of cuts, before the program is solved
+    tolerance: Step = 1e-6  # by which a cut must be violated to be added
 
 
 class SearchOptions(Options, frozen=True):
@@ -126,7 +126,7 @@ class SearchOptions(Options, frozen=True):
     fill: Positive = 16  # with fewer domains than this, several levels are split at once
     memory_mb: Positive = 2048  # of waiting domains; beyond it the search goes depth-first
     max_domains: Positive | None = None  # give up after so many, with the bound so far
-    max_batches: Positive | None = None
+    max_batches: Positive | None = None  # give up after so many batches
 
     def policy(self) -> Policy:
         """How domains are bounded and split."""

@@ -61,14 +61,19 @@ class Problem:
         return self.stated or Stated(self.network, self.property)
 
 
+def check_counts(counts: tuple[int, int], prop: Property) -> None:
+    """Raises InputError if a network with so many inputs and outputs is not the one that a property speaks of."""
+    for word, has, wants in zip(("inputs", "outputs"), counts, (prop.n_x, prop.n_y), strict=True):
+        if has != wants:
+            raise InputError(f"the network has {has} {word}, but the property declares {wants}")
+
+
 def canonicalise(network: Network, prop: Property) -> Problem:
     """Brings both together.  Raises InputError if the numbers of inputs or outputs differ.
 
     Guarantees: the error model of docs/numerics.md holds for the network on all boxes, or nothing can be proved of it.
     """
-    for word, has, wants in (("inputs", network.n_in, prop.n_x), ("outputs", network.n_out, prop.n_y)):
-        if has != wants:
-            raise InputError(f"the network has {has} {word}, but the property declares {wants}")
+    check_counts((network.n_in, network.n_out), prop)
     lower, upper = torch.from_numpy(prop.boxes.lower.copy()), torch.from_numpy(prop.boxes.upper.copy())
     members: list[list[int]] = [[] for _ in range(len(prop.boxes))]
     for k, clause in enumerate(prop.clauses):

@@ -5,11 +5,8 @@ The result holds the witness only.  Shape and box come from the files of the ins
 
 from __future__ import annotations
 
-import base64
 import logging
 import math
-import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -23,22 +20,13 @@ from verifier.batch.records import Record, StoredWitness
 from verifier.errors import InputError
 from verifier.files import read_stored, unpacked
 from verifier.network.models.identity import digest_of
+from verifier.pixels import Image, ImageLayout, data_uri, layout, pixels_of, span_of
 
 log = logging.getLogger(__name__)
-
-SMALLEST = 4
-"""Pixels of the shorter side of an image; less is a vector with extra axes."""
-
-FLAT = {784: (1, 28, 28), 3072: (3, 32, 32)}
-"""The images that flat inputs of these sizes are: MNIST and CIFAR."""
 
 NEGATIVE, ZERO, POSITIVE = (0, 114, 178), (255, 255, 255), (213, 94, 0)
 """Colours of a difference of grey values."""
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_COLOUR_TYPES = {1: 0, 3: 2}  # channels -> greyscale or RGB
-
-Image = NDArray[np.float64]
 T = TypeVar("T")
 
 
@@ -50,32 +38,6 @@ class Picture:
     uri: str
     height: int
     width: int
-
-
-@dataclass(frozen=True, slots=True)
-class ImageLayout:
-    """How a flat input is an image: its axes, and which of them are the channels."""
-
-    shape: tuple[int, int, int]
-    last: bool = False  # channels last
-
-    def image(self, x: NDArray[np.float64]) -> Image:
-        """The image [height, width, channels] of a flat input."""
-        image = x.reshape(self.shape)
-        return image if self.last else image.transpose(1, 2, 0)
-
-
-def layout(shape: tuple[int, ...]) -> ImageLayout | None:
-    """How an input of this shape is an image of one or three channels, or None if it is none."""
-    axes = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
-    axes = (1, *axes) if len(axes) == 2 and min(axes) >= SMALLEST else axes
-    if len(axes) == 3 and axes[0] in (1, 3) and min(axes[1:]) >= SMALLEST:
-        return ImageLayout((axes[0], axes[1], axes[2]))
-    if len(axes) == 3 and axes[2] in (1, 3) and min(axes[:2]) >= SMALLEST:
-        return ImageLayout((axes[0], axes[1], axes[2]), last=True)
-    size = math.prod(shape)
-    flat = max(shape, default=0) == size  # all axes but one are 1
-    return ImageLayout(FLAT[size]) if flat and size in FLAT else None
 
 
 class Album:
@@ -97,12 +59,12 @@ class Album:
         witness = found.image(np.array(point.x))
         centre = _attempt(lambda: _centre(record.files[1], record.digests[1], point))
         if centre is None:
-            return [_plain("counterexample", witness, _span(witness))]
+            return [_plain("counterexample", witness, span_of(witness))]
         return _compared(found.image(centre), witness)
 
 
 def _compared(centre: Image, witness: Image) -> list[Picture]:
-    span = _span(centre, witness)
+    span = span_of(centre, witness)
     difference = witness - centre
     largest = float(np.abs(difference).max())
     changed = int((np.abs(difference) > 0).any(axis=2).sum())
@@ -112,14 +74,6 @@ def _compared(centre: Image, witness: Image) -> list[Picture]:
         _plain("counterexample", witness, span),
         _picture(caption, _signed(difference / largest if largest else difference)),
     ]
-
-
-def _span(*images: Image) -> tuple[float, float]:
-    """The range of values from black to white: that of usual images where it fits, else that of the values."""
-    low, high = float(min(i.min() for i in images)), float(max(i.max() for i in images))
-    if low >= 0 and high <= 1:
-        return 0.0, 1.0
-    return (0.0, 255.0) if low >= 0 and 1 < high <= 255 and high > 16 else (low, max(high, low + 1e-12))
 
 
 def _plain(caption: str, image: Image, span: tuple[float, float]) -> Picture:
@@ -136,7 +90,7 @@ def _signed(share: Image) -> Image:
 
 
 def _picture(caption: str, values: Image) -> Picture:
-    pixels = np.rint(np.clip(values, 0.0, 1.0) * 255).astype(np.uint8)
+    pixels = pixels_of(values)
     return Picture(caption, data_uri(pixels), pixels.shape[0], pixels.shape[1])
 
 
@@ -188,22 +142,3 @@ def _attempt(work: Callable[[], T]) -> T | None:
     except (InputError, OSError) as error:
         log.info("no picture: %s", error)
         return None
-
-
-def png(pixels: NDArray[np.uint8]) -> bytes:
-    """The file of a picture [height, width, channels], with 1 (grey) or 3 (RGB) channels."""
-    height, width, channels = pixels.shape
-    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
-    rows = np.ascontiguousarray(pixels).reshape(height, width * channels)
-    filtered = np.hstack([np.zeros((height, 1), np.uint8), rows])  # every row begins with its filter: none
-    body = zlib.compress(filtered.tobytes(), 9)
-    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
-
-
-def data_uri(pixels: NDArray[np.uint8]) -> str:
-    """The picture as an address that holds it."""
-    return "data:image/png;base64," + base64.b64encode(png(pixels)).decode("ascii")
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -65,11 +65,17 @@ class Counterexample:
     sharp: bool = False
     variables: tuple[Variable, ...] | None = None  # the tensors that a VNN-LIB 2.0 property declares, in order
     joint: Joint | None = None  # how the inputs and outputs of the joint network are those that are declared
+    shape: tuple[int, ...] | None = None  # of the network's input, if it has one
     token: InitVar[object] = None
 
     def __post_init__(self, token: object) -> None:
         if token is not _REPLAYED:
             raise SoundnessError("a counterexample must come from a replay by the original network")
+
+    @property
+    def input(self) -> NDArray[np.floating]:
+        """The point in the shape of the network's input, batch axis included; flat if it has several inputs."""
+        return self.x if self.shape is None else self.x.reshape(self.shape)
 
     @property
     def declared(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -122,7 +128,8 @@ def replay(
             continue
         own = prop.clauses[clause].box
         sharp, exact = judge is not None and judge(x, own), bool(prop.boxes.holds_floats(dtype)[own])
-        found = Counterexample(x, y, clause, exact, sharp, prop.variables, prop.joint, token=_REPLAYED)
+        shape = getattr(model, "input_shape", None)
+        found = Counterexample(x, y, clause, exact, sharp, prop.variables, prop.joint, shape, token=_REPLAYED)
         if sharp or judge is None:
             return found
         blunt = blunt or found

@@ -11,6 +11,7 @@ from typing import Any
 
 from verifier.errors import SoundnessError
 from verifier.result.counterexample import Counterexample
+from verifier.result.undecided import Explanation
 from verifier.result.verdict import Reason, Verdict
 
 PHASES = ("load", "attack", "root", "search")
@@ -79,7 +80,7 @@ class Circumstances(ABC):
         return json.dumps(finite(self.as_dict()), allow_nan=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result(Circumstances):
     """The answer of one run.
 
@@ -97,6 +98,7 @@ class Result(Circumstances):
     rounding_witness: Counterexample | None = None
     lower_bound: float | None = None  # of the largest row of the worst clause, certified; None if nothing is known
     statistics: Statistics = field(default_factory=Statistics)
+    undecided: Explanation | None = None  # why, and what to try
     proof: dict[str, Any] | None = None  # of an `unsat`: its file, bytes, SHA-256, leaves, seconds of writing
 
     def __post_init__(self) -> None:
@@ -108,6 +110,19 @@ class Result(Circumstances):
             raise SoundnessError("a definite verdict has no reason for being undecided")
         if not self.verdict.decided and self.reason is None and not self.message:
             raise SoundnessError(f"the verdict {self.verdict.value} needs a reason")
+
+    def __repr__(self) -> str:
+        said = f"{self.verdict.value}, {self.reason.value}" if self.reason is not None else self.verdict.value
+        said = said if self.verdict.value != "timeout" else "timeout"
+        bound = "" if self.lower_bound is None or self.verdict.decided else f", lower bound {self.lower_bound:.4g}"
+        point = "" if self.counterexample is None else f", witness of shape {list(self.counterexample.input.shape)}"
+        return f"<Result {said} in {self.time.get('total', 0.0):.2f} s{bound}{point}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from verifier.result.html import result_html
+
+        return result_html(self)
 
     @property
     def witness(self) -> str | None:
@@ -142,6 +157,7 @@ class Result(Circumstances):
             "arithmetic": self.arithmetic,
             "rounding_witness": _witness(self.rounding_witness),
             "statistics": asdict(self.statistics),
+            "undecided": None if self.undecided is None else self.undecided.as_dict(),
             "proof": self.proof,
         }
         head = {"verdict": self.verdict.value, "reason": reason, "message": self.message}

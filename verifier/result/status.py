@@ -16,9 +16,41 @@ from verifier.clock import Clock
 from verifier.errors import UnsupportedOperator, VerifierError
 from verifier.result.counterexample import Counterexample, Reserve
 from verifier.result.result import PHASES, Result, Setting, Statistics, peak_rss_mb
+from verifier.result.undecided import Asked, Explanation, Trail, undecided
 from verifier.result.verdict import Reason, Verdict
 
 LIBRARIES = ("torch", "onnx", "onnxruntime", "onnx2torch", "numpy", "highspy")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where a run is: what is known at one moment.  As text it is one line."""
+
+    seconds: float
+    phase: str | None  # load, attack, root or search
+    domains: int = 0  # that were bounded
+    open: int = 0  # that wait
+    lower_bound: float | None = None  # of the worst domain; the property holds once none is open
+    tier: str | None = None  # the bounding method at work
+    shares: tuple[tuple[str, float], ...] = ()  # of the domains, by tier; what is left were exact leaves
+    per_second: float | None = None  # domains
+    threads: int | None = None  # cores that are used
+
+    def __str__(self) -> str:
+        between = "..." if self.tier is not None else "starting"
+        parts = [f"{self.seconds:.1f} s", self.phase or between]
+        if self.lower_bound is not None:
+            parts.append(f"bound {self.lower_bound:.4g}")
+        if self.domains or self.open:
+            rate = "" if self.per_second is None else f", {self.per_second:.3g}/s"
+            parts.append(f"{self.open} open, {self.domains} done{rate}")
+        if self.threads is not None and self.phase == "search":
+            parts.append(f"{self.threads} core{'s' if self.threads > 1 else ''}")
+        if len(self.shares) > 1:
+            parts.append(", ".join(f"{name} {100 * share:.0f} %" for name, share in self.shares))
+        elif self.shares or self.tier is not None:
+            parts.append(self.shares[0][0] if self.shares else str(self.tier))
+        return " | ".join(parts)
 
 
 @dataclass(slots=True)
@@ -42,6 +74,7 @@ class Status:
     phases: tuple[str, ...] = PHASES
     seconds: dict[str, float] = field(default_factory=dict)  # finished phases
     running: tuple[str, float] | None = None  # the current phase and when it began (time.monotonic)
+    trail: Trail = field(default_factory=Trail)  # what explains an end without an answer
     reserve: Reserve | None = None  # for a witness that only the network's own run confirms
 
     def computes_on(self, device: object, threads: int) -> None:
@@ -67,6 +100,25 @@ class Status:
             seconds[name] += time.monotonic() - began
         return seconds
 
+    def snapshot(self) -> Snapshot:
+        """What is known now."""
+        running, counts = self.running, self.statistics
+        by_tier = counts.domains_by_tier.items() if counts.domains else ()
+        shares = tuple((name, count / counts.domains) for name, count in by_tier)
+        phase = None if running is None else running[0]
+        spent = self.times().get("search", 0.0)
+        return Snapshot(
+            self.clock.elapsed(),
+            phase,
+            counts.domains,
+            self.open,
+            self.lower_bound,
+            self.tier,
+            shares,
+            counts.domains / spent if counts.domains and spent > 0 else None,
+            self.threads,
+        )
+
     def conclude(
         self,
         verdict: Verdict,
@@ -89,8 +141,16 @@ class Status:
             kept if verdict is Verdict.UNSAT else None,
             self.lower_bound,
             replace(self.statistics, peak_rss_mb=round(peak_rss_mb(), 1)),
+            self._undecided(reason) if verdict in (Verdict.UNKNOWN, Verdict.TIMEOUT) else None,
             **self.circumstances(),
         )
+
+    def _undecided(self, reason: Reason | None) -> Explanation | None:
+        if reason is None:
+            return None
+        seconds = {"total": self.clock.elapsed()} | self.times()
+        known = Asked(self.lower_bound, self.setting.timeout, self.threads, self.setting.config)
+        return undecided(reason, seconds, self.trail, (self.statistics.domains, self.open), known)
 
     def circumstances(self) -> dict[str, Any]:
         """The fields of `Circumstances`, as they are now."""

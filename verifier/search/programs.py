@@ -45,8 +45,8 @@ class ProgramTier(Tier):
 class CutLpOptions(Options, frozen=True):
     """Linear programs with rounds of cuts that are violated by more than `tolerance`."""
 
-    rounds: Positive = 1
-    tolerance: Step = 1e-6
+    rounds: Positive = 1  # of cuts, each followed by a program
+    tolerance: Step = 1e-6  # by which a cut must be violated to be added
 
 
 @TIERS.register("planet_lp")

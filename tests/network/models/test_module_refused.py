@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[Callable[[Any, T], Any], str]] = {
     "caught": (_swallowed, "comparisons with"),
     "vmap": (lambda m, x: torch.vmap(F.relu)(x), "reads the values"),
     "script": (_script, "reads the values"),
-    "operator": (lambda m, x: torch.ops.aten.relu.default(x), "not known"),
+    "operator": (lambda m, x: torch.ops.aten.lgamma.default(x), "not known"),
     "gradient": (_gradient, "not known"),
     "half": (lambda m, x: x.half().float(), "of type half .* rounds"),
     "to half": (lambda m, x: x.to(torch.float16), "result is of type float16"),

@@ -65,7 +65,10 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "compiled": (Compiled, "compiled by torch.compile"),
     "quantised": (_quantised, "submodule '0' is quantised"),
     "lazy": (lambda: nn.Sequential(nn.LazyLinear(2)), "parameter '0.weight' has no values yet"),
-    "parallel": (lambda: nn.DataParallel(small()), "wrapped in DataParallel; give its attribute 'module'"),
+    "parallel": (
+        lambda: nn.Sequential(nn.DataParallel(small())),
+        "wrapped in DataParallel; give its attribute",
+    ),
     "no copy": (_bound, "the module cannot be copied to the CPU: Only Tensors created explicitly"),
     "wrong size": (lambda: nn.Linear(5, 2), "cannot be run on an input of shape .* cannot be multiplied"),
     "two outputs": (lambda: nn.LSTM(4, 2), "must return one tensor, not a tuple"),

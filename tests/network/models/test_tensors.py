@@ -158,7 +158,7 @@ def test_open_axes_follow_from_the_property(shapes, declared, expected) -> None:
 @pytest.mark.parametrize(
     ("shapes", "declared", "message"),
     [
-        ([[1, "h"]], None, "open: h; only together with a property"),
+        ([[1, "h"]], None, "open: h; a property gives their sizes"),
         ([[1, 3, "h", "w"]], 12, "open: h, w; the property declares 12 inputs, which does not say how long"),
         ([[1, 3, None, None]], 12, "axis 2 of 'in0', axis 3 of 'in0'; the property declares 12"),
         ([[1, 3, "h"]], 13, "open: h; no size of it gives the 13 inputs"),

@@ -162,8 +162,8 @@ def in_float64(net: Network, region: Region, objective: Objective) -> tuple[Netw
 class LpCutsOptions(Options, frozen=True):
     """Linear programs with rounds of cuts that are violated by more than `tolerance`."""
 
-    rounds: Count = 1
-    tolerance: Step = 1e-6
+    rounds: Count = 1  # of cuts, each followed by a program
+    tolerance: Step = 1e-6  # by which a cut must be violated to be added
 
 
 @BOUNDERS.register("lp_cuts", LpCutsOptions, mark="reference")

@@ -66,9 +66,9 @@ class InitialOptions(BigMOptions, frozen=True):
 class AdditionsOptions(Options, frozen=True):
     """When masks are added to an active set: `count` of them every `every` iterations, up to `most`."""
 
-    every: Positive = 450
-    count: Count = 2
-    most: Count = 7
+    every: Positive = 450  # iterations between two additions
+    count: Count = 2  # masks that are added at a time
+    most: Count = 7  # masks per neuron in the end
 
 
 class ActiveSetOptions(AscentOptions, frozen=True):

@@ -40,11 +40,11 @@ from verifier.shapes import Float, Tensor
 class BddPlusOptions(Options, frozen=True):
     """The proximal method on the dual of a Lagrangian decomposition of the Planet relaxation."""
 
-    iterations: Count = 400
+    iterations: Count = 400  # proximal steps
     inner: Positive = 2  # iterations between moves of the anchor
     first_weight: Step = 10.0  # eta of the proximal term; it grows linearly
-    last_weight: Step = 500.0
-    momentum: Share = 0.3
+    last_weight: Step = 500.0  # its value at the end
+    momentum: Share = 0.3  # the part of the last move that is made once more
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,7 @@ class PropagatedOptions(AscentOptions, frozen=True):
     last_step: Step = 0.005
     initial: AlphaCrownOptions = AlphaCrownOptions()
     thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
-    rounds: Count = 1
+    rounds: Count = 1  # of cuts; 0: alpha-CROWN alone
     averaged: Positive = 40  # forward points at whose mean the masks are found
 
 

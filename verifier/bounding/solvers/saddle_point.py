@@ -166,8 +166,8 @@ class PrimalStartOptions(AscentOptions, frozen=True):
 class SaddlePointOptions(Options, frozen=True):
     """Frank-Wolfe with all masks, after Big-M; steps 1 / (t + offset)."""
 
-    iterations: Count = 1000
-    offset: Positive = 10
+    iterations: Count = 1000  # steps of Frank-Wolfe
+    offset: Positive = 10  # steps are 1 / (t + offset)
     initial: InitialOptions = InitialOptions()
     primal_start: PrimalStartOptions = PrimalStartOptions()
 
@@ -175,8 +175,8 @@ class SaddlePointOptions(Options, frozen=True):
 class AsSpOptions(Options, frozen=True):
     """Saddle Point after Active Set."""
 
-    iterations: Count = 3000
-    offset: Positive = 10
+    iterations: Count = 3000  # steps of Frank-Wolfe
+    offset: Positive = 10  # steps are 1 / (t + offset)
     initial: ActiveSetOptions = ActiveSetOptions()
     primal_start: PrimalStartOptions = PrimalStartOptions()
 

@@ -115,7 +115,7 @@ def _without_inference() -> Iterator[None]:
 def load_onnx2torch() -> Any:
     """Import onnx2torch without torchvision.
 
-    onnx2torch imports torchvision for two operators that are not used here.  It is large, often missing, and
+    onnx2torch imports torchvision for two operators that are not used here.  It is large, and
     fails to import when it was built for another torch.  So an empty stand-in takes its place for the length
     of the import, and is removed afterwards: the user's own torchvision is neither loaded nor hidden.
     """
@@ -127,7 +127,7 @@ def load_onnx2torch() -> Any:
             return importlib.import_module("onnx2torch")
         except ImportError as error:
             raise VerifierError(
-                "reading ONNX files needs onnx2torch, which is missing or broken: pip install --no-deps onnx2torch"
+                "reading ONNX files needs onnx2torch, which is missing or broken: pip install onnx2torch"
             ) from error
 
 

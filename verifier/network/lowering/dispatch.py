@@ -56,6 +56,7 @@ def dispatch(lowering: Lowering, func: Callable[..., Any], args: tuple[Any, ...]
     What torch itself raises on the shadows is passed on as it is: the module's own run raises it too.  Every other
     failure is noted, so that the module cannot hide it.
     """
+    func, args = _of_python(func, args)
     name, in_place = _plain_name(func)
     if lowering.follows:
         lowering.node = lowering.label(name)
@@ -71,6 +72,20 @@ def dispatch(lowering: Lowering, func: Callable[..., Any], args: tuple[Any, ...]
         lowering.raised = error
         lowering.note(lowering.fault(f"cannot be evaluated: {one_line(error)}"))
         raise
+
+
+def _of_python(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The function of torch that stands for an operator of an exported graph, and its arguments."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+        return func, args
+    name = func._schema.name.partition("::")[2]
+    if name == "slice":  # which Python writes in brackets
+        whole: list[Any] = [*args, *[0, None, None][len(args) - 1 :]]
+        x, dim, *ends = whole
+        before = [slice(None)] * (dim % x.dim())
+        return torch.Tensor.__getitem__, (x, (*before, slice(*ends)))
+    homes = (torch, torch._C._nn, torch.Tensor)  # in all of which arguments have the order of the operator
+    return next((getattr(home, name) for home in homes if hasattr(home, name)), func), args
 
 
 class _ShadowError(Exception):

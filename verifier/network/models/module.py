@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 
 from verifier.errors import InputError, VerifierError, one_line
 from verifier.network.lowering.run import lower, only_member, precision
@@ -79,6 +79,29 @@ class ModuleModel(SourceModel):
             kind = str(found.dtype).removeprefix("torch.")
             raise InputError(f"the module must return numbers of type float32 or float64, not {kind}")
         return found.detach().to(device="cpu").numpy()
+
+
+def unwrapped(network: Any) -> Any:
+    """The module inside of what torch.compile, torch.export or a wrapper for several devices made of it.
+
+    Anything else comes back as it is.
+    """
+    if type(network).__name__ == "OptimizedModule" and hasattr(network, "_orig_mod"):
+        return unwrapped(network._orig_mod)
+    if isinstance(network, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return unwrapped(network.module)
+    if type(network).__name__ == "ExportedProgram":
+        return unwrapped(network.module())
+    if isinstance(network, fx.GraphModule) and isinstance(network.graph._codegen, fx.graph._PyTreeCodeGen):
+        return _plain_graph(network)
+    return network
+
+
+def _plain_graph(exported: fx.GraphModule) -> fx.GraphModule:
+    """The same nodes as an ordinary module: it takes a tensor, and may be told to be in evaluation mode."""
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(exported.graph, {}))
+    return fx.GraphModule(exported, graph)
 
 
 def _eager() -> AbstractContextManager[Any]:

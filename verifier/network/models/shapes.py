@@ -108,9 +108,10 @@ def _resolved(given: list[_Axes], total: int | None) -> list[Shape]:
     which = ", ".join(f"'{axes.name}'" for axes in given if axes.names)
     opened = f"input {which} leaves axes other than the first open: {', '.join(others)}"
     if total is None:
-        raise InputError(f"{opened}; only together with a property their sizes are known")
+        raise InputError(f"{opened}; a property gives their sizes: name both on the command line")
     if len(others) > 1:
-        raise InputError(f"{opened}; the property declares {total} inputs, which does not say how long each axis is")
+        unsaid = f"the property declares {total} inputs, which does not say how long each axis is"
+        raise InputError(f"{opened}; {unsaid}: declare the shape in VNN-LIB 2.0, or fix it in the file")
     size = _size(given, others[0], found, total)
     if size is None:
         raise InputError(f"{opened}; no size of it gives the {total} inputs that the property declares")
