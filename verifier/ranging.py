@@ -123,7 +123,7 @@ class Ranger:
                 whole = problem_of(self._asking(loaded, [0.0] * len(self.sides)), self.request.seed, merging)
             if whole.beyond is not None:
                 return self.results(Reason.NUMERICS)
-            self._narrow(Task.of(self, loaded, whole, device))
+            self._narrow(RangeTask.of(self, loaded, whole, device))
             return self.results(self.reason)
         return self.results(Reason.MEMORY)
 
@@ -150,7 +150,7 @@ class Ranger:
         clauses = tuple(clause for side, at in pairs for clause in self._asking_one(loaded, side, at))
         return replace(loaded, property=replace(loaded.property, clauses=clauses))
 
-    def _narrow(self, task: Task) -> None:
+    def _narrow(self, task: RangeTask) -> None:
         """First bounds and points of all ends, then one question after the other, of the widest gap first."""
         with self.status.phase("root"):
             task.first_bounds(self.sides)
@@ -168,7 +168,7 @@ class Ranger:
         if any(side.aim < LEAST_AIM for side in self.sides):
             self.reason = self.reason or Reason.NUMERICS
 
-    def _ask(self, task: Task, side: Side, left: int) -> None:
+    def _ask(self, task: RangeTask, side: Side, left: int) -> None:
         """One question about one end, with its share of the time."""
         threshold = side.threshold(self.gap)
         if not side.proved < threshold < side.reached:  # no float lies between them
@@ -190,7 +190,7 @@ class Ranger:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class RangeTask:
     """The loaded instance, and what all questions about it share."""
 
     request: Request
@@ -201,7 +201,7 @@ class Task:
     device: torch.device
 
     @classmethod
-    def of(cls, ranger: Ranger, loaded: Loaded, whole: Problem, device: torch.device) -> Task:
+    def of(cls, ranger: Ranger, loaded: Loaded, whole: Problem, device: torch.device) -> RangeTask:
         """Bounds the hidden neurons, once for all if there is a single box."""
         hidden = ranger.request.config.bounding.hidden()
         if len(whole.lower) == 1:

@@ -20,7 +20,7 @@ from verifier.bounding.solvers.propagated import Propagated
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.search import hidden_trees
-from verifier.search.hidden_trees import Grove, HiddenTrees, Leaves, Turns
+from verifier.search.hidden_trees import Grove, HiddenTrees, TreeLeaves, Turns
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -122,12 +122,12 @@ def grove(net: Network, region: Region, k: int, leaves: int, until: Until | None
     return Grove(trees_over(region, leaves), ground, rows, torch.ones(2 * len(neurons)), until or Until())
 
 
-def grown(net: Network, region: Region, k: int, leaves: int) -> tuple[Grove, Leaves]:
+def grown(net: Network, region: Region, k: int, leaves: int) -> tuple[Grove, TreeLeaves]:
     """The leaves that `Grove.lower` proves in the end."""
     made, kept = grove(net, region, k, leaves), []
     usual = Grove._proved
 
-    def watching(self: Grove, leaves: Leaves, first: object) -> torch.Tensor:
+    def watching(self: Grove, leaves: TreeLeaves, first: object) -> torch.Tensor:
         kept.append(leaves)
         return usual(self, leaves, first)  # type: ignore[arg-type]
 
@@ -218,7 +218,7 @@ def test_groups_behind_other_functions_keep_their_bounds() -> None:
 def test_the_worst_leaf_of_each_tree() -> None:
     nothing = torch.zeros(5, 0)
     lower = torch.tensor([-1.0, -3.0, 2.0, -3.0, 0.5])
-    leaves = Leaves(torch.tensor([0, 0, 1, 0, 1]), lower, nothing.to(torch.int8), nothing, torch.zeros(5).long())
+    leaves = TreeLeaves(torch.tensor([0, 0, 1, 0, 1]), lower, nothing.to(torch.int8), nothing, torch.zeros(5).long())
     bound, leaf = leaves.worst(2)
     assert bound.tolist() == [-3.0, 0.5]
     assert leaf.tolist() == [1, 4]

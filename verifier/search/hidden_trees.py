@@ -148,7 +148,7 @@ def _part(region: Region, signs: Int8[Tensor, "D A"]) -> Region:
 
 
 @dataclass(frozen=True, eq=False)
-class Leaves(State):
+class TreeLeaves(State):
     """The leaves of R trees, in no order."""
 
     tree: Int[Tensor, " L"]
@@ -169,7 +169,7 @@ class Leaves(State):
         sides = (torch.full_like(self.kinks, side, dtype=torch.int8) for side in (-1, 1))
         return torch.cat([self.signs.scatter(1, self.kinks.unsqueeze(1), side.unsqueeze(1)) for side in sides])
 
-    def without(self, leaves: Int[Tensor, " d"]) -> Leaves:
+    def without(self, leaves: Int[Tensor, " d"]) -> TreeLeaves:
         return self.select(torch.ones_like(self.tree, dtype=torch.bool).index_fill_(0, leaves, False))
 
     @property
@@ -199,7 +199,7 @@ class Grove:
         count, each = self.rows.count, _by_row(first, self.rows.count)
         kinks = _where_to_split(task.sweep, self.rows, _by_row(found.trace, count))
         tree = torch.arange(count, device=kinks.device)
-        leaves = Leaves(tree, found.lower[0], self.ground.start.expand(count, -1), each.point[:, 0], kinks)
+        leaves = TreeLeaves(tree, found.lower[0], self.ground.start.expand(count, -1), each.point[:, 0], kinks)
         leaves = self._grown(leaves, each, self._settled(sure[0]))
         return torch.maximum(sure, self._proved(leaves, each))
 
@@ -207,7 +207,7 @@ class Grove:
         """Rows whose neuron is stable: its other row does not matter either."""
         return (bound > 0).view(2, -1).any(dim=0).repeat(2)
 
-    def _grown(self, leaves: Leaves, first: Variables, done: Bool[Tensor, " R"]) -> Leaves:
+    def _grown(self, leaves: TreeLeaves, first: Variables, done: Bool[Tensor, " R"]) -> TreeLeaves:
         """Split the worst leaf of each tree, again and again."""
         margin = MARGIN * float(self.width.amax())
         solver = replace(self.options.solver, ascent=self.options.ascent)
@@ -229,7 +229,7 @@ class Grove:
             found = solver.resume(task, replace(self.until, threshold=margin), start)
             assert found.trace is not None
             lower, kinks = found.lower[:, 0], _where_to_split(task.sweep, task.objective, found.trace)
-            made = Leaves(twice, lower.nan_to_num(nan=-torch.inf), signs, variables_of(found).point[:, 0], kinks)
+            made = TreeLeaves(twice, lower.nan_to_num(nan=-torch.inf), signs, variables_of(found).point[:, 0], kinks)
             leaves = cat([leaves.without(worst[trees]), made])
         return leaves
 
@@ -237,7 +237,7 @@ class Grove:
         """Some of the rows, each for a region of its own."""
         return Objective(self.rows.layer, self.rows.coefficients[0, rows].unsqueeze(1))
 
-    def _proved(self, leaves: Leaves, first: Variables) -> Float[Tensor, "1 R"]:
+    def _proved(self, leaves: TreeLeaves, first: Variables) -> Float[Tensor, "1 R"]:
         """What the leaves of each tree prove in float64; -inf for trees that have not grown."""
         grown = torch.bincount(leaves.tree, minlength=self.rows.count) > 1
         leaves = leaves.select(grown[leaves.tree])
