@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import networks
 import pytest
 import torch
 from torch import nn
@@ -11,7 +12,7 @@ from torch import nn
 import verifier
 from verifier.bounding.relaxation import zonotope
 from verifier.config import load_config
-from verifier.precision import full_precision
+from verifier.precision import FEWER_DIGITS, direct_sums, full_precision
 from verifier.processes import Forked, forkable
 from verifier.result.verdict import Verdict
 
@@ -49,6 +50,30 @@ def test_settings_come_back_after_an_error(careless: None) -> None:
     with pytest.raises(RuntimeError), full_precision():
         raise RuntimeError
     assert settings() == before
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch calls one of the flags experimental
+def test_convolutions_are_sums_of_products() -> None:
+    """Where all products are zero, so is the sum; transforms leave errors there.  Without oneDNN torch takes these."""
+    torch.manual_seed(0)
+    x, weight = torch.rand(32, 16, 12, 12), torch.rand(16, 16, 3, 3)
+    x[..., 3:] = 0.0
+    with torch.backends.mkldnn.flags(enabled=False), full_precision():
+        found = torch.nn.functional.conv2d(x, weight, padding=1)
+    assert not found[..., 4:].any()
+
+
+def test_single_precision_is_not_relied_upon_where_sums_may_be_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = torch.device("cpu")
+    monkeypatch.delenv(FEWER_DIGITS, raising=False)
+    assert direct_sums(here)
+    assert not direct_sums(torch.device("cuda"))
+    assert zonotope.fits_single(networks.conv(0))
+    monkeypatch.setenv(FEWER_DIGITS, "strict")
+    assert direct_sums(here)
+    monkeypatch.setenv(FEWER_DIGITS, "BF16")
+    assert not direct_sums(here)
+    assert not zonotope.fits_single(networks.conv(0))
 
 
 @pytest.mark.skipif(not forkable(), reason="forks do not work on this system")

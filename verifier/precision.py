@@ -2,12 +2,14 @@
 
 float32 is float32, and subnormal numbers are numbers.  Libraries may compute float32 products with fewer digits (TF32,
 bfloat16) and take subnormal numbers for zero, if somebody has asked for it.  Bounds in float32 would then be wrong by
-far more than they admit.  What torch takes for granted (the type and the place of new tensors, autocasting) is as torch
-starts with; only a user's module runs with the user's type.
+far more than they admit.  So would they be by convolutions that are no sums of products, but transforms (Winograd's),
+whose errors depend on all that they read.  What torch takes for granted (the type and the place of new tensors,
+autocasting) is as torch starts with; only a user's module runs with the user's type.
 """
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,12 +35,27 @@ Switch = tuple[Callable[[], Any], Callable[[Any], object], object]
 def _switches() -> list[Switch]:
     """What decides how many digits float32 products keep, in the words of this version of torch."""
     backends: Any = torch.backends  # its stubs miss settings that it has
-    flush: Switch = (_flushes, torch.set_flush_denormal, False)
+    common: list[Switch] = [
+        (_flushes, torch.set_flush_denormal, False),
+        (torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled, False),  # its convolutions are transforms
+    ]
     if hasattr(backends.cuda.matmul, "fp32_precision"):
         owners = [backends.mkldnn.matmul, backends.mkldnn.conv, backends.cuda.matmul, backends.cudnn.conv]
-        return [*(_setting(owner, "fp32_precision", "ieee") for owner in owners), flush]
+        return [*(_setting(owner, "fp32_precision", "ieee") for owner in owners), *common]
     products: Switch = (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")
-    return [products, _setting(backends.cudnn, "allow_tf32", False), flush]
+    return [products, _setting(backends.cudnn, "allow_tf32", False), *common]
+
+
+FEWER_DIGITS = "ONEDNN_DEFAULT_FPMATH_MODE"
+"""A variable of the environment by which a library saves digits of float32, whatever torch is told."""
+
+
+def direct_sums(device: torch.device) -> bool:
+    """Whether products in float32 there are sums of products in float32, inside of `full_precision`.
+
+    On a GPU convolutions may be made by transforms; whoever relies on their errors has to compute in float64 there.
+    """
+    return device.type == "cpu" and os.environ.get(FEWER_DIGITS, "STRICT").upper() in ("", "STRICT")
 
 
 def _quietly(write: Callable[[Any], object], value: object) -> None:

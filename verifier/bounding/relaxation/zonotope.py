@@ -26,6 +26,7 @@ from verifier.bounding.relaxation.form import AffineForm, growth, unit_roundoff
 from verifier.functions import Function
 from verifier.network.network import Affine, Network
 from verifier.operators import LinearMap, Transposed
+from verifier.precision import direct_sums
 from verifier.shapes import Bool, Float, Int, Tensor
 
 MOST_SYMBOLS = 512
@@ -216,8 +217,11 @@ def fits_single(net: Network) -> bool:
     """Whether float32 suffices for the forms of a network, given in float64.
 
     Smaller weights than `SINGLE_WEIGHTS` may lose more than their last digit, perhaps all of them; larger ones would
-    magnify what underflows before them beyond the error that each layer adds.
+    magnify what underflows before them beyond the error that each layer adds.  Nor does it where float32 is not added
+    up as the errors assume (`precision`).
     """
+    if not direct_sums(net.output.bias.device):
+        return False
     return all(_fit_single(weights) for layer in net.layers for _, term in layer.terms for weights in _stored(term))
 
 
