@@ -17,6 +17,7 @@ from verifier.bounding.local.bounds import LocalBounds
 from verifier.bounding.local.passes import Forms, Passes
 from verifier.bounding.local.reference import Reference
 from verifier.bounding.local.sweep import LocalSweep
+from verifier.bounding.relaxation.interval import interval_image
 from verifier.bounding.solvers.crown import Linear, Slope
 from verifier.clock import Clock
 from verifier.network.network import Network
@@ -121,8 +122,8 @@ def test_maps_that_are_written_out_change_nothing(faster: float, monkeypatch: py
 def test_early_groups_of_images_are_swept_over_patches() -> None:
     net = images(0)
     forms = Forms.of(net, 3)
-    assert all(patch is not None for patch in forms.sources)
-    first, second = forms.sources[1], forms.sources[2]
+    whole, first, second = forms.sources
+    assert whole is None  # 9 of 10 places along each axis
     assert first is not None
     assert second is not None
     assert (first.size, first.stride, first.offset) == ((7, 7), (2, 2), (3, 3))
@@ -130,27 +131,38 @@ def test_early_groups_of_images_are_swept_over_patches() -> None:
     assert Forms.of(net, 7).layer is None
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("worth", [0, bounds.WORTH_SHARING])
 @given(seed=st.integers(0, 2**16), radius=st.sampled_from([0.02, 0.2]))
 @settings(max_examples=5)
-def test_bounds_of_all_groups_hold_and_are_as_good(count: int, worth: int, seed: int, radius: float) -> None:
+def test_ambiguous_neurons_have_the_bounds_of_float64(seed: int, radius: float) -> None:
+    """Given the same bounds of earlier groups; without these, intervals of passing neurons may differ a little."""
+    net = images(seed)
+    region = bounded(net, seed, radius)
+    for k in range(2, len(net.layers)):
+        known, group = before(region, k), net.groups[k - 1]
+        low, high = interval_image(group, known)
+        for _ in LocalBounds.of(net, Slope.ADAPTIVE, 2**20).narrow(known, k, (low, high), Until()):
+            pass
+        plain = RootBounds().group(net, known, k, Until())
+        open_ = group.function.bends(*plain)
+        assert torch.equal(group.function.bends(low, high), open_)
+        for mine, other in ((low, plain[0]), (high, plain[1])):
+            torch.testing.assert_close(mine[open_], other[open_], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@given(seed=st.integers(0, 2**16), radius=st.sampled_from([0.02, 0.2]))
+@settings(max_examples=4)
+def test_no_value_lies_outside_of_the_bounds(count: int, seed: int, radius: float) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(frugal, "WORTH_PATCHES", 0.0)
-        patched.setattr(bounds, "WORTH_SHARING", worth)
+        patched.setattr(bounds, "WORTH_SHARING", 0 if count > 1 else bounds.WORTH_SHARING)
         patched.setattr(bounds, "NEAR", 2**14)
         net = images(seed)
         box = networks.box(net, seed, radius)
         found = Frugal(RootBounds()).region(net, *box, Until(), Forks(count))
-        plain = RootBounds().region(net, *box, Until())
     x_hats = net.preactivations(networks.points(*box, 200, seed))
-    for k, x_hat in enumerate(x_hats[:-1], start=1):
-        low, high = found.l_hat[k - 1], found.u_hat[k - 1]
+    for low, high, x_hat in zip(found.l_hat, found.u_hat, x_hats, strict=False):
         assert bool(((x_hat >= low) & (x_hat <= high)).all())
-        open_ = plain.ambiguous(k)
-        assert torch.equal(found.ambiguous(k), open_) or radius > 0.1
-        for mine, other in ((low, plain.l_hat[k - 1]), (high, plain.u_hat[k - 1])):
-            torch.testing.assert_close(mine[open_], other[open_], rtol=1e-3, atol=1e-3)
 
 
 def test_a_deadline_leaves_intervals() -> None:

@@ -210,7 +210,7 @@ class Conv(LinearMap):
         found = images.new_zeros(len(images), *self.in_shape)
         at = tuple(slice(0, (m - 1) * s + 1, s) for m, s in zip(images.shape[2:], self.stride, strict=True))
         everywhere = (slice(None), slice(None), *at)
-        found[everywhere] = mixed.reshape(len(images), -1, *images.shape[2:])
+        found[everywhere] = mixed.reshape(len(images), self.in_shape[0], *images.shape[2:])
         return found
 
     def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:

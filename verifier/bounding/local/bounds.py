@@ -85,11 +85,13 @@ class LocalBounds:
     def _shared(self, sweep: LocalSweep, rows: Rows, ends: Ends, until: Until, workers: Workers) -> Iterator[None]:
         """Tightens the ends by bounds of some rows; the workers share them."""
         neurons, sign = rows
+        if not len(neurons):
+            return
         if len(neurons) * sweep.bytes_each <= WORTH_SHARING:
             workers = IN_TURN
         most = workers.count * together(sweep.bytes_each, min(self.memory_bytes, NEAR))
-        rounds = workers.count * max(1, math.ceil(len(neurons) / most))
-        chunks = sweep.order(neurons).split(max(1, math.ceil(len(neurons) / rounds)))  # equal shares
+        rounds = workers.count * math.ceil(len(neurons) / most)
+        chunks = sweep.order(neurons).split(math.ceil(len(neurons) / rounds))  # equal shares
 
         def bounded(some: Int[Tensor, " c"]) -> Float[Tensor, " c"]:
             return sweep.lower(neurons[some], sign[some])
