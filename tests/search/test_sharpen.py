@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -41,6 +42,7 @@ from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
 from verifier.bounding.hidden import Known, RootBounds, Sharpened
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.crown import Linear
+from verifier.bounding.solvers.propagated import Propagated
 from verifier.bounding.solvers.solver import Certified
 from verifier.clock import Clock
 from verifier.network.network import Network
@@ -49,11 +51,12 @@ from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
 from verifier.search import sharpen
 from verifier.search.domains import Outcome, Progress
+from verifier.search.hidden_trees import HiddenTrees
 from verifier.search.journal import Journal, Superseded
 from verifier.search.ladder import Ladder
 from verifier.search.loop import BranchAndBound, Limits
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.sharpen import SOON, Blunt, Sharpener, Sharpening
+from verifier.search.sharpen import SOON, Blunt, Sharpener, Sharpening, Trees
 from verifier.search.signs.root import Batch, Root
 from verifier.search.signs.space import Policy, SignDomains, SignSpace
 from verifier.search.signs.tighten import AfterSplit
@@ -62,6 +65,7 @@ from verifier.search.space import Space
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 LOOSE = RootBounds(None)
+SHORT = Ascent(6, Steps(0.2, 0.03))
 SHARP = Certified(AlphaCrown(Ascent(10, Steps(0.1, 0.02))))
 PLAIN = narrow(8)
 CUT = replace(PLAIN, ladder=Ladder((CUTS,)))
@@ -119,13 +123,71 @@ def test_a_single_core_begins_after_some_time(problem: Problem, hours: Hours) ->
         assert moments(made, hours, lambda seconds: 1.0)[0] == 4.0
 
 
-def test_where_little_is_left_only_after_twice_the_time(problem: Problem, hours: Hours) -> None:
-    with closing(sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1))) as made:
-        assert moments(made, hours, lambda seconds: 0.05)[0] == 8.0
-    with closing(sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1))) as made:
-        assert moments(made, hours, lambda seconds: 0.05 if seconds < 6 else 1.0)[0] == 8.0  # not asked in between
-    with closing(sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1))) as made:
-        assert moments(made, hours, lambda seconds: 0.1)[0] == 4.0
+def test_where_splits_do_their_work_only_after_some_more_time(problem: Problem, hours: Hours) -> None:
+    def moment(left: Callable[[float], float]) -> float:
+        with closing(sharpener(problem, Sharpening(Linear(), after=4.0, little=0.1))) as made:
+            return moments(made, hours, left)[0]
+
+    assert moment(lambda seconds: 0.5) == 4.0
+    assert moment(lambda seconds: 0.49) == 8.0
+    assert moment(lambda seconds: 0.1) == 8.0
+    assert moment(lambda seconds: 0.05) == 16.0
+    assert moment(lambda seconds: 0.05 if seconds < 6 else 1.0) == 6.0
+
+
+STAGES = Trees(Propagated.in_rounds(SHORT, SHORT, averaged=3), SHORT, (2, 4))
+
+
+def test_trees_follow_the_first_stage_as_long_as_they_pay(
+    problem: Problem, hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stage begins with what the one before found, after half the time that it took, and a second at least."""
+    leaves: list[int] = []
+    usual = HiddenTrees.region
+
+    def region(self: HiddenTrees, *args: Any) -> Region:
+        leaves.append(self.leaves)
+        hours.now += 3.0
+        return usual(self, *args)
+
+    monkeypatch.setattr(HiddenTrees, "region", region)
+    monkeypatch.setattr(sharpen, "WORTH", -1.0)
+    with closing(sharpener(problem, Sharpening(SHARP, after=0.0, trees=STAGES))) as made:
+        stages, waits = [], []
+        while not made.over:
+            waits.append(moments(made, hours, lambda seconds: 1.0)[0])
+            stages.append(made.regions())
+    assert leaves == [2, 2, 4, 4]  # two boxes
+    assert waits == [0.0, 1.0, 3.0]  # nothing, at least a second, half of two boxes' time
+    for before, after in itertools.pairwise(stages):
+        for old, new in zip(before, after, strict=True):
+            for k in range(old.known):
+                assert bool((new.l_hat[k] >= old.l_hat[k]).all())
+                assert bool((new.u_hat[k] <= old.u_hat[k]).all())
+    assert any(not torch.equal(a.l_hat[-1], b.l_hat[-1]) for a, b in zip(stages[0], stages[-1], strict=True))
+
+
+def test_a_stage_that_saves_little_is_the_last(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharpen, "WORTH", 2.0)
+    with closing(sharpener(problem, Sharpening(SHARP, trees=STAGES))) as made:
+        assert not made.over
+        made.regions()
+        assert made.over
+
+
+def test_what_a_stage_saves() -> None:
+    """Faces of [-1, 1] lose 1/2 and those of [-1, 3] lose 3/4; the group that gains most counts."""
+
+    def region(*ends: list[tuple[float, float]]) -> Region:
+        sides = [[torch.tensor([[pair[side] for pair in group]]).double() for group in ends] for side in (0, 1)]
+        box = torch.zeros(1, 1).double()
+        return Region(box, box, tuple(sides[0]), tuple(sides[1]))
+
+    known = region([(-1, 1), (-1, 3)], [(-1, 1), (0, 2)])
+    blunt = Blunt(wedge(), {0: known})
+    assert blunt.saved([known]) == 0.0
+    assert blunt.saved([region([(-1, 1), (0, 3)], [(-1, 1), (0, 2)])]) == pytest.approx(0.6)
+    assert blunt.saved([region([(-1, 1), (-1, 3)], [(0, 1), (0, 2)])]) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -638,13 +700,13 @@ def after_batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return patch
 
 
-def decide(case: Case, margins: Sequence[float], policy: Policy, cores: int = 1) -> Outcome:
+def decide(case: Case, margins: Sequence[float], policy: Policy, cores: int = 1, trees: Trees | None = None) -> Outcome:
     problem = case.problem(margins)
     whole = ProblemSearch(
         policy,
         Limits(max_domains=20000),
         LOOSE,
-        sharpening=Sharpening(SHARP, after=0.0, little=0.0),
+        sharpening=Sharpening(SHARP, after=0.0, little=0.0, trees=trees),
         splitting=Splitting.RELUS,
         cores=cores,
     )
@@ -761,3 +823,18 @@ def test_limits_count_both_searches(after_batches: Callable[[int], None]) -> Non
 def test_ladders_begin_with_their_lowest_tier() -> None:
     assert TWO.ladder.lowest() == Ladder(TWO.ladder.tiers[:1])
     assert slopes(Ascent(1, Steps(0.1, 0.1)), Ascent(1, Steps(0.1, 0.1))).lowest().tiers[0].name == "alpha_crown"
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("which", [("dense", (2, 1), False, 1, 7), ("residual", (1, 2, 2, 1), True, 2, 4)], ids=str)
+def test_verdicts_are_exact_when_a_tree_moves_stage_by_stage(
+    which: Which, cores: int, after_batches: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verifier.search.parallel.WORTHWHILE", 1)
+    monkeypatch.setattr(sharpen, "WORTH", -1.0)
+    after_batches(1)
+    case, safe = made(which), [GAP] * len(which[1])
+    outcome = decide(case, safe, CUT, cores, STAGES)
+    assert (outcome.witness, outcome.reason, outcome.progress.lower) == (None, None, math.inf)
+    found = decide(case, [*safe[:-1], -GAP], CUT, cores, STAGES)
+    assert found.witness is not None

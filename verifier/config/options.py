@@ -90,12 +90,14 @@ class Tighten(Options, frozen=True):
 
 
 class Sharpen(Options, frozen=True):
-    """Bounds of hidden neurons by propagated cuts, for long searches, which then go on with them."""
+    """Bounds of hidden neurons by propagated cuts, for long searches, which then go on with them, in stages."""
 
-    after: Seconds | None = 4.0  # of search; null: never
-    share: Share = 0.25  # of the time that is left, at most
+    after: Seconds | None = 2.0  # of search; null: never
+    share: Share = 0.25  # of the time that is left, at most, for each stage
     initial: AscentOptions = AscentOptions(8, 0.3, 0.03)  # without cuts
     cuts: AscentOptions = AscentOptions(8, 0.2, 0.03)
+    leaves: tuple[Positive, ...] = (16, 64, 256)  # of each neuron's tree, in the stages after the first one
+    nodes: AscentOptions = AscentOptions(6, 0.1, 0.03)  # of these trees
 
 
 class Mip(Options, frozen=True):
@@ -149,15 +151,16 @@ class SearchOptions(Options, frozen=True):
         from verifier.bounding.core.ascent import Ascent
         from verifier.bounding.solvers.propagated import Propagated
         from verifier.bounding.solvers.solver import Certified
-        from verifier.search.sharpen import Sharpening
+        from verifier.search.sharpen import Sharpening, Trees
 
         options = self.sharpen
         if options.after is None:
             return None
         first = Ascent.of(options.initial, check_every=5)
         then = Ascent.of(options.cuts, check_every=5)
-        bounder = Certified(Propagated.in_rounds(first, then, averaged=max(1, first.iterations // 2)))
-        return Sharpening(bounder, options.after, options.share)
+        solver = Propagated.in_rounds(first, then, averaged=max(1, first.iterations // 2))
+        trees = Trees(solver, Ascent.of(options.nodes, check_every=3), options.leaves)
+        return Sharpening(Certified(solver), options.after, options.share, trees=trees)
 
     def mixed_integer(self) -> MixedInteger:
         """The programs of `splitting: mip`."""

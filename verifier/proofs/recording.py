@@ -95,7 +95,7 @@ class Recording:
         policy = replace(search.policy, prover=AsWritten(), tightening=tightening.repeatable())
         sharpening = search.sharpening
         if sharpening is not None:
-            sharpening = replace(sharpening, bounder=BoundsAsWritten(sharpening.bounder))
+            sharpening = replace(sharpening, bounder=BoundsAsWritten(sharpening.bounder), trees=None)
         return replace(
             search,
             policy=policy,

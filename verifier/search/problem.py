@@ -35,7 +35,7 @@ from verifier.search.prepared import Prepared
 from verifier.search.race import Race
 from verifier.search.sharpen import Blunt, SharpenedSearch, Sharpener, Sharpening
 from verifier.search.signs.root import Root
-from verifier.search.signs.space import Policy, SignSpace
+from verifier.search.signs.space import Policy, SignDomains, SignSpace
 from verifier.search.space import Space
 from verifier.shapes import Float, Tensor
 
@@ -229,15 +229,18 @@ class _Task:
         if sharpening is None:
             return self._shared(self._signs(boxes, regions, policy, journal), limits)
         lowest = replace(policy, ladder=policy.ladder.lowest())
-        first = BranchAndBound(self._signs(boxes, regions, lowest, journal), self._each(limits))
+        each = self._each(limits)
+        first = BranchAndBound(self._signs(boxes, regions, lowest, journal), each)
 
-        def sharper(regions: list[Region]) -> Search:
-            return self._shared(self._signs(boxes, regions, policy, journal), limits, first)
+        def sharper(regions: list[Region], before: BranchAndBound[SignDomains]) -> BranchAndBound[SignDomains]:
+            tree = BranchAndBound(self._signs(boxes, regions, policy, journal), each)
+            tree.adopt(before)
+            return tree
 
         known = {box: region for (box, _), region in zip(boxes, regions, strict=True)}
         blunt = Blunt(self.problem.network, known, journal)
         sharpener = Sharpener(sharpening, blunt, self.until, options.cores)
-        return SharpenedSearch(first, sharpener, sharper)
+        return SharpenedSearch(first, sharpener, sharper, partial(self._by_all, limits))
 
     def bounded_signs(self, boxes: list[Members]) -> Search:
         """The same; in large networks without bounds of hidden neurons yet these come first, bit by bit."""
@@ -278,15 +281,17 @@ class _Task:
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
         return SignSpace(root, policy, self.until, self.offer, journal)
 
-    def _shared(
-        self, space: Space[DomainsT, Any, Any, Any], limits: Limits, before: BranchAndBound[DomainsT] | None = None
-    ) -> Search:
-        """A search by as many processes as there may be; it goes on with the domains of `before`, if that is given."""
+    def _shared(self, space: Space[DomainsT, Any, Any, Any], limits: Limits) -> Search:
+        """A search by as many processes as there may be."""
+        return self._by_all(limits, BranchAndBound(space, self._each(limits)))
+
+    def _by_all(self, limits: Limits, tree: BranchAndBound[DomainsT]) -> Search:
+        """The search of a tree, which may have begun, by as many processes as there may be."""
         cores = self.options.cores
-        tree = BranchAndBound(space, self._each(limits) if cores == 1 else Limits(self._each(limits).memory_bytes))
-        if before is not None:
-            tree.adopt(before)
-        return tree if cores == 1 else SharedSearch(tree, limits, Cores(cores))
+        if cores == 1:
+            return tree
+        tree.limits = Limits(tree.limits.memory_bytes)  # the others are those of all processes together
+        return SharedSearch(tree, limits, Cores(cores))
 
     def _each(self, limits: Limits) -> Limits:
         """Every process has its share of the memory."""

@@ -3,40 +3,79 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from verifier.bounding.core.ascent import Ascent
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
-from verifier.bounding.hidden import Ends, Known, Sharpened, laborious
+from verifier.bounding.hidden import Ends, GroupBounds, Known, Sharpened, laborious
+from verifier.bounding.relaxation.relu import chord
+from verifier.bounding.solvers.propagated import Propagated
 from verifier.network.network import Network
 from verifier.processes import Forked
 from verifier.search.domains import Progress
+from verifier.search.hidden_trees import HiddenTrees
 from verifier.search.journal import Improved, Journal, Note
-from verifier.search.loop import Search
+from verifier.search.loop import BranchAndBound, Search
+from verifier.search.signs.space import SignDomains
 
 SOON = 0.5
 """Seconds of search after which another core begins with it: one search in many then ends before it is used."""
 
+HALF = 0.5
+"""Where less of a tree is left, splits do their work."""
+
+LEAST = 1.0
+"""Seconds of search between two stages, at least."""
+
+WORTH = 0.1
+"""The part of what faces lose at the neurons of some group that a stage has to save, if another one is to follow."""
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The stages after the first one: a tree for each side of a neuron, with so many leaves in each stage."""
+
+    solver: Propagated
+    ascent: Ascent
+    leaves: tuple[int, ...] = ()
+
+    def stage(self, known: Region, number: int) -> GroupBounds:
+        return HiddenTrees(Known(known), self.solver, self.ascent, self.leaves[number])
+
 
 @dataclass(frozen=True)
 class Sharpening:
-    """How long searches get better bounds of hidden neurons, with which they then go on.
+    """How long searches get better bounds of hidden neurons, with which they then go on; in stages, each dearer.
 
-    On a single core: not before `after` seconds of search, with at most `share` of the time that is left and `most`
-    seconds; where little is left of the tree at that moment, only after twice the time.  With more cores a second one
-    does it while the search goes on, and may take twice the share.
+    The first stage is the `bounder`, `trees` are those that follow as long as they pay.  On a single core: the first
+    one not before `after` seconds of search, each other one after half the time that the one before took; where half of
+    the tree is closed at that moment, only after twice the time, and where `little` is left, after four times.  A stage
+    has at most `share` of the time that is left and `most` seconds.  With more cores a second one does it while the
+    search goes on, and may take twice the share.
     """
 
     bounder: Bounder
-    after: float = 4.0
+    after: float = 2.0
     share: float = 0.25
     most: float = 120.0
     little: float = 0.1
+    trees: Trees | None = None
 
     def at_once(self) -> Sharpening:
         """The same without waiting: curves in deep networks gain more by bounds of hidden neurons than by splits."""
         return replace(self, after=0.0)
+
+    @property
+    def stages(self) -> int:
+        return 1 + (0 if self.trees is None else len(self.trees.leaves))
+
+    def patience(self, left: float) -> float:
+        """How many times longer to wait, if that part of the tree is left."""
+        if left >= HALF:
+            return 1.0
+        return 2.0 if left >= self.little else 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,30 +86,53 @@ class Blunt:
     known: dict[int, Region]
     journal: Journal = field(default_factory=Journal)
 
-    def sharp(self, bounder: Bounder, until: Until) -> list[Region]:
-        """The boxes with bounds that are nowhere looser; the journal hears of all of them.
+    def sharp(self, options: Sharpening, stage: int, until: Until) -> list[Region]:
+        """The boxes with bounds that are nowhere looser; the journal hears of those of the first stage.
 
         Of curves and products only those are bounded again whose sweeps are short: the time is better spent on ReLUs.
         """
-        skipped = laborious(self.net)
         return [
-            Sharpened(Known(region), bounder, partial(self._tell, box), skipped).region(
-                self.net, region.lower, region.upper, until
-            )
+            self._bounds(options, stage, box).region(self.net, region.lower, region.upper, until)
             for box, region in self.known.items()
         ]
+
+    def _bounds(self, options: Sharpening, stage: int, box: int) -> GroupBounds:
+        known = self.known[box]
+        if stage and options.trees is not None:
+            return options.trees.stage(known, stage - 1)
+        return Sharpened(Known(known), options.bounder, partial(self._tell, box), laborious(self.net))
+
+    def knowing(self, regions: Sequence[Region]) -> Blunt:
+        """The same boxes with the bounds that were found."""
+        return replace(self, known=dict(zip(self.known, regions, strict=True)))
+
+    def saved(self, regions: Sequence[Region]) -> float:
+        """The largest part of what the faces of a group lose that other bounds of the boxes save."""
+        found = [0.0]
+        for known, now in zip(self.known.values(), regions, strict=True):
+            for k in range(known.known):
+                before, after = (float(chord(*_bent(region, k))[1].sum()) for region in (known, now))
+                found.append(1.0 - after / before if before > 0 else 0.0)
+        return max(found)
 
     def _tell(self, box: int, known: Ends, rows: Objective, found: Bound) -> None:
         self.journal.hear(Improved(box, known, rows, found))
 
 
+def _bent(region: Region, k: int) -> Ends:
+    """The bounds of the ambiguous neurons of group k, counted from 0."""
+    low, high = region.l_hat[k], region.u_hat[k]
+    bent = (low < 0) & (high > 0)
+    return low[bent], high[bent]
+
+
 class Sharpener:
-    """Decides when bounds are to be sharpened in one search, and does it, at most once."""
+    """Decides when bounds are to be sharpened in one search, and does it, stage by stage."""
 
     def __init__(self, options: Sharpening, blunt: Blunt, until: Until, cores: int = 1) -> None:
         self._options, self._blunt, self._until, self._cores = options, blunt, until, cores
         self._began: float | None = None
-        self._patience, self._asked = options.after, False
+        self._stage, self._wait = 0, options.after
         self._beside: Forked[tuple[list[Region], list[Note]]] | None = None
 
     def close(self) -> None:
@@ -78,28 +140,39 @@ class Sharpener:
         if self._beside is not None:
             self._beside.end()
 
+    @property
+    def over(self) -> bool:
+        """Whether no stage is left."""
+        return self._stage >= self._options.stages
+
     def ready(self, progress: Progress) -> bool:
-        """Whether the search should now ask for its bounds; time counts from the first call."""
+        """Whether the search should now ask for bounds; time counts from the first call, or from the stage before."""
+        now = time.monotonic()
         if self._began is None:
-            self._began = time.monotonic()
-        elapsed = time.monotonic() - self._began
+            self._began = now
+        elapsed = now - self._began
         if self._cores == 1:
             return self._patient(elapsed, progress)
-        if self._beside is None and elapsed >= min(SOON, self._options.after):
+        if self._beside is None and elapsed >= min(SOON, self._wait):
             self._beside = Forked(lambda send: self._abroad(2 * self._options.share))
         return self._beside is not None and self._beside.now() is not None
 
     def _patient(self, elapsed: float, progress: Progress) -> bool:
-        if elapsed < self._patience:
-            return False
-        again, self._asked, self._patience = self._asked, True, 2 * self._patience
-        return again or progress.left >= self._options.little
+        return elapsed >= self._wait * self._options.patience(progress.left)
 
     def regions(self) -> list[Region]:
         """The boxes with bounds that are nowhere looser.  Require: `ready`."""
-        if self._beside is None:
-            return self._sharp(self._options.share)
-        found, notes = self._beside.wait()
+        begun = time.monotonic()
+        found = self._sharp(self._options.share) if self._beside is None else self._fetched(self._beside)
+        pays = self._blunt.saved(found) >= WORTH
+        self._blunt, self._beside = self._blunt.knowing(found), None
+        self._stage = self._stage + 1 if pays else self._options.stages
+        self._began = time.monotonic()
+        self._wait = max(LEAST, (self._began - begun) / 2)
+        return found
+
+    def _fetched(self, beside: Forked[tuple[list[Region], list[Note]]]) -> list[Region]:
+        found, notes = beside.wait()
         self._blunt.journal.receive(notes)
         return found
 
@@ -110,17 +183,25 @@ class Sharpener:
 
     def _sharp(self, share: float) -> list[Region]:
         allowed = min(self._options.most, share * self._until.clock.remaining())
-        return self._blunt.sharp(self._options.bounder, Until(self._until.clock.within(allowed)))
+        return self._blunt.sharp(self._options, self._stage, Until(self._until.clock.within(allowed)))
 
 
 class SharpenedSearch(Search):
-    """A search that moves to sharper bounds of hidden neurons if it turns out to be long.
+    """A search that moves to sharper bounds of hidden neurons if it turns out to be long, in several stages.
 
-    `sharper` makes the search that then goes on with the domains of the first one, which is no longer needed.
+    `sharper` makes the tree that then goes on with the domains of the one before, which is no longer needed; `shared`
+    the search that takes over when no stage is left.
     """
 
-    def __init__(self, first: Search, sharpener: Sharpener, sharper: Callable[[list[Region]], Search]) -> None:
-        self._now, self._sharper = first, sharper
+    def __init__(
+        self,
+        first: BranchAndBound[SignDomains],
+        sharpener: Sharpener,
+        sharper: Callable[[list[Region], BranchAndBound[SignDomains]], BranchAndBound[SignDomains]],
+        shared: Callable[[BranchAndBound[SignDomains]], Search],
+    ) -> None:
+        self._tree, self._sharper, self._shared = first, sharper, shared
+        self._now: Search = first
         self._sharpener: Sharpener | None = sharpener
         self._begun = False
         self.progress = first.progress
@@ -128,9 +209,11 @@ class SharpenedSearch(Search):
 
     def step(self) -> None:
         if self._begun and self._sharpener is not None and self._sharpener.ready(self.progress):
-            self._now = self._sharper(self._sharpener.regions())
-            self._sharpener.close()
-            self._sharpener = None
+            self._now = self._tree = self._sharper(self._sharpener.regions(), self._tree)
+            if self._sharpener.over:
+                self._sharpener.close()
+                self._sharpener = None
+                self._now = self._shared(self._tree)
         else:
             self._now.step()
         self._begun = True

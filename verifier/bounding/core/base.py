@@ -78,6 +78,30 @@ class Region(State):
         kinks = tuple(torch.arange(low.shape[1], device=low.device) for low in self.l_hat)
         return replace(self, kinks=kinks)
 
+    def at_kinks(self) -> tuple[Float[Tensor, "D A"], Float[Tensor, "D A"]]:
+        """l_hat and u_hat of all kinks, group after group.  Require: `kinks`."""
+        assert self.kinks is not None
+        none = self.lower[:, :0]
+        lows = (low[:, index] for low, index in zip(self.l_hat, self.kinks, strict=True))
+        highs = (high[:, index] for high, index in zip(self.u_hat, self.kinks, strict=True))
+        return torch.cat([none, *lows], dim=1), torch.cat([none, *highs], dim=1)
+
+    def with_kinks(
+        self, l_hat: Float[Tensor, "D A"], u_hat: Float[Tensor, "D A"], signs: Int8[Tensor, "D A"]
+    ) -> Region:
+        """The same with other bounds of the kinks, and with signs that branches have imposed on them."""
+        assert self.kinks is not None
+        sizes = [len(index) for index in self.kinks]
+        lows, highs, splits = [], [], []
+        for k, (low, high, sign) in enumerate(
+            zip(*(x.split(sizes, dim=1) for x in (l_hat, u_hat, signs)), strict=True)
+        ):
+            index = self.kinks[k]
+            lows.append(self.l_hat[k].index_copy(1, index, low))
+            highs.append(self.u_hat[k].index_copy(1, index, high))
+            splits.append(torch.zeros_like(self.l_hat[k], dtype=torch.int8).index_copy_(1, index, sign))
+        return replace(self, l_hat=tuple(lows), u_hat=tuple(highs), splits=tuple(splits))
+
     def ambiguous(self, k: int) -> Tensor:
         """Which neurons of group k are not linear within their bounds, per box."""
         return self.functions[k - 1].bends(self.l_hat[k - 1], self.u_hat[k - 1])

@@ -140,10 +140,7 @@ class Root:
 
     def bounds(self) -> tuple[Float[Tensor, "N A"], Float[Tensor, "N A"]]:
         """l_hat and u_hat of all kinks on each box."""
-        none = self.region.lower[:, :0]
-        lows = (low[:, index] for low, index in zip(self.region.l_hat, self.indices, strict=True))
-        highs = (high[:, index] for high, index in zip(self.region.u_hat, self.indices, strict=True))
-        return torch.cat([none, *lows], dim=1), torch.cat([none, *highs], dim=1)
+        return self.region.at_kinks()
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,16 +187,9 @@ class Batch(State):
         """The region of each domain: its box's bounds, cut by the signs and by its own bounds."""
         base = self.root.region if dtype is torch.float64 else self.root.rough
         region = base.select(self.root.box[self.clause])
-        cut = [side.to(dtype) for side in self.cut()]
-        lows, highs, splits = [], [], []
-        parts = zip(*(x.split(self.root.sizes, dim=1) for x in (*cut, self.signs)), strict=True)
-        for k, (low, high, sign) in enumerate(parts):
-            index = self.root.indices[k]
-            lows.append(region.l_hat[k].index_copy(1, index, low))
-            highs.append(region.u_hat[k].index_copy(1, index, high))
-            splits.append(torch.zeros_like(region.l_hat[k], dtype=torch.int8).index_copy_(1, index, sign))
+        low, high = (side.to(dtype) for side in self.cut())
         units = None if self.root.units is None else self.root.units[self.clause].to(dtype)
-        return replace(region, l_hat=tuple(lows), u_hat=tuple(highs), splits=tuple(splits), units=units)
+        return replace(region.with_kinks(low, high, self.signs), units=units)
 
     def sweep(self, dtype: torch.dtype = torch.float32) -> Sweep:
         """Sweeps from the output over the domains; in float64 with the price of rounding."""
