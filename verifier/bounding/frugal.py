@@ -22,14 +22,22 @@ from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Bounder, Objective, Region, Until, together, unit_objectives, widest
 from verifier.bounding.forward import FEW_MOVING, Forward, inputs_that_move
 from verifier.bounding.hidden import IN_TURN, Ends, GroupBounds, RootBounds, Told, Workers, ambiguous, intersect
+from verifier.bounding.local.bounds import LocalBounds
 from verifier.bounding.relaxation.interval import interval_image
 from verifier.bounding.solvers.crown import Linear, Slope
-from verifier.network.network import Network
+from verifier.network.network import Affine, Network
 from verifier.network.tiles import Tile, located, tiled
+from verifier.operators import Conv
 from verifier.shapes import Float, Int, Tensor
 
 LARGE = 2e10
 """Multiplications, roughly, from which on sweeps for all neurons are too dear to begin with."""
+
+WORTH_PATCHES = 1e9
+"""Multiplications from which on sweeps for single neurons are worth what it takes to prepare them."""
+
+MOST_PATCHES = 3e10
+"""Multiplications of a group's sweeps up to which all of them are made, over patches; beyond it a sample decides."""
 
 OVERHEAD = 4e7
 """What making a tile costs, in multiplications."""
@@ -46,7 +54,7 @@ LEAST_GAIN, LEAST_SETTLED = 0.1, 0.03
 
 def is_large(net: Network, boxes: int) -> bool:
     """Whether sweeps for all neurons of so many boxes would take long."""
-    return 2.0 * net.work * net.neurons * boxes > LARGE
+    return _all_sweeps(net, boxes) > LARGE
 
 
 @dataclass(frozen=True)
@@ -89,10 +97,28 @@ class Frugal(GroupBounds):
         return self.base.group(net, region, k, until, workers)
 
     def completed(self, net: Network, inputs: Region, until: Until, workers: Workers = IN_TURN) -> Region:
-        if not is_large(net, inputs.count):
-            return self.base.completed(net, inputs, until, workers)
-        *_, region = self.steps(net, inputs, until, workers)
+        if is_large(net, inputs.count):
+            *_, region = self.steps(net, inputs, until, workers)
+            return region
+        local, region = self._local(net, inputs), inputs
+        for k, group in enumerate(net.groups, start=1):
+            if local is None or not local.serves(region, k):
+                ends = self.base.group(net, region, k, until, workers)
+            else:
+                ends = interval_image(group, region)
+                for _ in local.narrow(region, k, ends, until, workers):
+                    pass
+            region = region.extended(group, *ends)
         return region
+
+    def _local(self, net: Network, inputs: Region) -> LocalBounds | None:
+        """Sweeps over patches, if there are some and enough is to be done; they know boxes only."""
+        images = any(isinstance(term, Conv) for group in net.groups for _, term in group.terms)
+        if self.base.slope is None or not images or inputs.ball is not None:
+            return None
+        if _all_sweeps(net, inputs.count) < WORTH_PATCHES:
+            return None
+        return LocalBounds.of(net, self.base.slope, self.memory_bytes)
 
     def steps(self, net: Network, inputs: Region, until: Until, workers: Workers = IN_TURN) -> Iterator[Region]:
         """The region of all groups that are done, again and again; the last one has them all.
@@ -101,19 +127,38 @@ class Frugal(GroupBounds):
         """
         region = inputs
         forward = Forward.begin(net, (inputs.lower, inputs.upper), self.memory_bytes, self.thorough)
-        last = net.last_use
+        last, local = net.last_use, self._local(net, inputs)
         for k, group in enumerate(net.groups, start=1):
             ends = interval_image(group, region)
             if forward is not None:
                 ends = forward.narrowed(k, ends)
             exact = region.tight(group) or (region.ball is None and forward is not None and forward.exact(k))
-            if self.base.slope is not None and not exact:
+            if exact or self.base.slope is None:
+                pass
+            elif local is not None and local.serves(region, k) and _whole_of(net, k, ends) <= MOST_PATCHES:
+                for _ in self._over_patches(local, region, k, (ends, until, workers)):
+                    yield region
+            else:
                 for _ in self._swept(net, region, k, (ends, until, workers)):
                     yield region
             region = region.extended(group, *ends)
             if forward is not None:
                 forward.enter(k, ends, [j for j in range(k) if last[j] == k])
             yield region
+
+    def _over_patches(
+        self, local: LocalBounds, region: Region, k: int, task: tuple[Ends, Until, Workers]
+    ) -> Iterator[None]:
+        """Tightens the ends by sweeps over patches for neurons that are ambiguous, if they pay."""
+        ends, until, workers = task
+        if _whole_of(local.net, k, ends) > WORTH_ASKING:
+            group = local.net.groups[k - 1]
+            sample = Sample.of(ends, ambiguous(group, ends))
+            local.look(region, k, ends, sample.neurons)
+            yield
+            if not sample.pays(group, ends):
+                return
+        yield from local.narrow(region, k, ends, until, workers)
 
     def _swept(self, net: Network, region: Region, k: int, task: tuple[Ends, Until, Workers]) -> Iterator[None]:
         """Tightens the ends by sweeps for neurons that are ambiguous, if they pay."""
@@ -125,17 +170,13 @@ class Frugal(GroupBounds):
         tiling = Tiling.best(net, k, neurons)
         tiles = TileBounds(net, region, k, self.base.slope, self.memory_bytes)
         if tiling.work > WORTH_ASKING:
-            sample = neurons[:: -(-len(neurons) // SAMPLE)]
-            before = (ends[1] - ends[0])[:, sample]
-            for _ in self._share(tiles, ends, tiling.pieces(sample, self.memory_bytes), (until, IN_TURN)):
+            sample = Sample.of(ends, neurons)
+            for _ in self._share(tiles, ends, tiling.pieces(sample.neurons, self.memory_bytes), (until, IN_TURN)):
                 yield
-            after = (ends[1] - ends[0])[:, sample]
-            gain = 1.0 - float((after / before.clamp(min=torch.finfo(after.dtype).tiny)).nan_to_num(1.0).mean())
-            left = ambiguous(group, ends)
-            settled = 1.0 - float(torch.isin(sample, left).double().mean())
-            if gain < LEAST_GAIN and settled < LEAST_SETTLED:
+            if not sample.pays(group, ends):
                 return
-            neurons = left[~torch.isin(left, sample)]
+            left = ambiguous(group, ends)
+            neurons = left[~torch.isin(left, sample.neurons)]
         yield from self._share(tiles, ends, tiling.pieces(neurons, self.memory_bytes), (until, workers))
 
     def _share(
@@ -153,6 +194,26 @@ class Frugal(GroupBounds):
 
 
 @dataclass(frozen=True, eq=False)
+class Sample:
+    """Some neurons of a group, and how wide their bounds were."""
+
+    neurons: Int[Tensor, " s"]
+    width: Float[Tensor, "D s"]
+
+    @classmethod
+    def of(cls, ends: Ends, neurons: Int[Tensor, " c"]) -> Sample:
+        some = neurons[:: -(-len(neurons) // SAMPLE)]
+        return cls(some, (ends[1] - ends[0])[:, some])
+
+    def pays(self, group: Affine, ends: Ends) -> bool:
+        """Whether sweeps that led to these ends have gained enough for the others to be swept as well."""
+        width = (ends[1] - ends[0])[:, self.neurons]
+        gain = 1.0 - float((width / self.width.clamp(min=torch.finfo(width.dtype).tiny)).nan_to_num(1.0).mean())
+        settled = 1.0 - float(torch.isin(self.neurons, ambiguous(group, ends)).double().mean())
+        return gain >= LEAST_GAIN or settled >= LEAST_SETTLED
+
+
+@dataclass(frozen=True, eq=False)
 class Tiling:
     """The neurons of a group in tiles of that side; None is the whole group."""
 
@@ -166,8 +227,7 @@ class Tiling:
     def best(cls, net: Network, k: int, neurons: Int[Tensor, " c"]) -> Tiling:
         """With the side that costs least, for the given neurons."""
         places = located(net.groups[k - 1])
-        before = replace(net, groups=net.groups[: k - 1], output=net.groups[k - 1])
-        found = cls(net, k, places, None, 2.0 * len(neurons) * _work(before))
+        found = cls(net, k, places, None, _whole(net, k, len(neurons)))
         side = 1
         while places is not None and side <= int(places.max()):
             pieces = tiled(places, neurons, side)

@@ -198,9 +198,26 @@ class Conv(LinearMap):
         axes = tuple(range(2, self.weight.dim()))
         return self.weight.transpose(0, 1).flip(axes).contiguous(), padding
 
+    @cached_property
+    def _of_points(self) -> bool:
+        """Whether windows are single places some way apart: the transpose mixes channels, and leaves places between."""
+        single = flat_size(tuple(self.weight.shape[2:])) == 1 and not any(map(sum, self.padding))
+        return single and self.groups == 1 and max(self.stride) > 1
+
+    def _to_points(self, images: Float[Tensor, "B c_out *places"]) -> Float[Tensor, "B c_in *sources"]:
+        """Libraries are slow at the direct form: 170 images of 32 x 8 x 8 to 16 x 16 x 16 took 8 ms in float32."""
+        mixed = self.weight.flatten(1).T @ images.flatten(2)
+        found = images.new_zeros(len(images), *self.in_shape)
+        at = tuple(slice(0, (m - 1) * s + 1, s) for m, s in zip(images.shape[2:], self.stride, strict=True))
+        everywhere = (slice(None), slice(None), *at)
+        found[everywhere] = mixed.reshape(len(images), self.in_shape[0], *images.shape[2:])
+        return found
+
     def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
         batch, out_shape, axes = y.shape[:-1], self.out_shape, len(self.stride)
         images = y.reshape(-1, *out_shape)
+        if self._of_points:
+            return self._to_points(images).reshape(*batch, self.n_in)
         if self._mirrored is not None:
             kernel, padding = self._mirrored
             if any(before != after for before, after in padding):
@@ -226,6 +243,11 @@ class Conv(LinearMap):
             for axis, (before, _) in enumerate(self.padding):
                 out = out.narrow(axis + 2, before, self.in_shape[axis + 1])
         return out.reshape(*batch, self.n_in)
+
+    def spread(self, images: Float[Tensor, "B c_out *places"]) -> Float[Tensor, "B c_in *sources"]:
+        """The transpose for a part of the result, of any size: all that it reads, padding included."""
+        conv = _CONV_TRANSPOSE[len(self.stride)]
+        return conv(images, self.weight, None, self.stride, 0, 0, self.groups, self.dilation)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Conv:
         return replace(self, weight=self.weight.to(device=device, dtype=dtype))

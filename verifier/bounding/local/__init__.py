@@ -1,0 +1,1 @@
+"""Sweeps for single neurons, over patches of the images before them."""
