@@ -14,7 +14,7 @@ from verifier.bounding.frugal import Frugal
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.local import bounds, passes
 from verifier.bounding.local.bounds import LocalBounds
-from verifier.bounding.local.passes import Forms, Passes
+from verifier.bounding.local.passes import Passes, RowForms
 from verifier.bounding.local.reference import Reference
 from verifier.bounding.local.sweep import LocalSweep
 from verifier.bounding.relaxation.interval import interval_image
@@ -121,14 +121,14 @@ def test_maps_that_are_written_out_change_nothing(faster: float, monkeypatch: py
 
 def test_early_groups_of_images_are_swept_over_patches() -> None:
     net = images(0)
-    forms = Forms.of(net, 3)
+    forms = RowForms.of(net, 3)
     whole, first, second = forms.sources
     assert whole is None  # 9 of 10 places along each axis
     assert first is not None
     assert second is not None
     assert (first.size, first.stride, first.offset) == ((7, 7), (2, 2), (3, 3))
     assert (second.size, second.stride, second.offset) == ((3, 3), (1, 1), (1, 1))
-    assert Forms.of(net, 7).layer is None
+    assert RowForms.of(net, 7).layer is None
 
 
 @given(seed=st.integers(0, 2**16), radius=st.sampled_from([0.02, 0.2]))

@@ -273,6 +273,21 @@ class TileBounds:
         return sweeps.bound(tile.net, region, Objective(layer, rows), Until()).lower
 
 
+def _whole(net: Network, k: int, neurons: int) -> float:
+    """Multiplications of sweeps for so many neurons of a group over all that is before it."""
+    return 2.0 * neurons * _work(replace(net, groups=net.groups[: k - 1], output=net.groups[k - 1]))
+
+
+def _whole_of(net: Network, k: int, ends: Ends) -> float:
+    """The same for all that are ambiguous."""
+    return _whole(net, k, len(ambiguous(net.groups[k - 1], ends)))
+
+
+def _all_sweeps(net: Network, boxes: int) -> float:
+    """Multiplications of sweeps for all neurons, if each goes through the whole network."""
+    return 2.0 * net.work * net.neurons * boxes
+
+
 def _work(net: Network) -> float:
     """Multiplications of a sweep over a network, and what is done at its neurons."""
     return net.work + 8.0 * net.neurons

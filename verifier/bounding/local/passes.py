@@ -44,14 +44,14 @@ class Spots:
 
 
 @dataclass(frozen=True, eq=False)
-class Forms:
+class RowForms:
     """How the rows of a sweep are kept: at each source over a patch, or None for the whole."""
 
     layer: Patch | None
     sources: tuple[Patch | None, ...]
 
     @classmethod
-    def of(cls, net: Network, layer: int) -> Forms:
+    def of(cls, net: Network, layer: int) -> RowForms:
         images = (term.out_shape for _, term in net.layers[layer - 1].terms if isinstance(term, Conv))
         image = next(images, None)
         start = None if image is None else Patch.point(image)

@@ -13,7 +13,7 @@ import torch
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.closing import settled
-from verifier.bounding.local.passes import Forms, Passes, Spots
+from verifier.bounding.local.passes import Passes, RowForms, Spots
 from verifier.bounding.local.reference import FEW, Reference, Toll, rounded_up
 from verifier.bounding.relaxation.form import growth
 from verifier.bounding.relaxation.relu import Kinks
@@ -38,7 +38,7 @@ class LocalSweep:
     passes: Passes
     region: Region
     layer: int
-    forms: Forms
+    forms: RowForms
     tolls: tuple[Toll, ...]
     radius: Float[Tensor, " n0"]
     value: Float[Tensor, " n"]  # the reference at the layer
@@ -59,7 +59,7 @@ class LocalSweep:
         departures = (*reference.reach, *reference.spread)
         lost = LOST * (1.0 + sum(float(part.sum()) for part in departures)) if single else 0.0
         radius = rounded_up(reference.reach[0], dtype)
-        value, forms = reference.x_hat[-1], Forms.of(net, layer)
+        value, forms = reference.x_hat[-1], RowForms.of(net, layer)
         return cls(passes, region, layer, forms, tuple(tolls), radius, value, prices[-1], lost)
 
     @property
