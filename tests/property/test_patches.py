@@ -84,6 +84,16 @@ def test_each_channel_is_normalised_by_its_own_numbers() -> None:
     assert prop.boxes.upper.tolist() == [[0, 1, 1, 3]]
 
 
+def test_boxes_are_rounded_outward() -> None:
+    """Thirds are no floats: what stays lies between two neighbours, and the ends of a patch lie inside."""
+    prop = Patches(np.full((2, 2), 0.25), 0, 2, (1, 1), (0, 1), (0, 0), Scaling((0.5,), (0.3,))).property()
+    exact = [(Fraction(-5, 3), Fraction(5, 3))] + [(Fraction(-5, 6), Fraction(-5, 6))] * 3
+    for i, (low, high) in enumerate(exact):
+        lower, upper = prop.boxes.lower[0, i], prop.boxes.upper[0, i]
+        assert Fraction(lower) < low < Fraction(np.nextafter(lower, np.inf))
+        assert Fraction(np.nextafter(upper, -np.inf)) < high < Fraction(upper)
+
+
 def test_flat_inputs_of_usual_sizes_are_images() -> None:
     task = Patches(np.zeros((1, 784)), 0, 2, (28, 27), (0, 1))
     assert len(task.property().boxes) == 2
