@@ -24,7 +24,8 @@ from verifier.network.magnitudes import beyond, spoiled
 from verifier.pipeline import Request, decide
 from verifier.precision import full_precision, own_defaults
 from verifier.property.arrays import Around, Numbers, Unsafe, as_array
-from verifier.property.robustness import LocalRobustness, Number, Scaling
+from verifier.property.patches import perturbed
+from verifier.property.robustness import Number, Scaling
 from verifier.ranging import Ranger
 from verifier.result.lower_bounds import PHASES, LowerBounds
 from verifier.result.ranges import Ranges
@@ -86,10 +87,12 @@ def verify(  # noqa: PLR0913 (the public entry point: all but the instance has d
 def robust(  # noqa: PLR0913 (a public entry point: all but the instance has defaults)
     network: Source,
     x: Numbers,
-    eps: Number,
+    eps: Number | None = None,
     label: int | None = None,
     *,
     norm: str | float = "inf",
+    patch: tuple[int, int] | None = None,
+    at: tuple[int, int] | None = None,
     clip: tuple[Number, Number] | None = None,
     mean: Number | Sequence[Number] = 0,
     std: Number | Sequence[Number] = 1,
@@ -109,12 +112,18 @@ def robust(  # noqa: PLR0913 (a public entry point: all but the instance has def
     std, with one number or one per channel.  The norm is 'inf', 2 or 1.  Without a label it is the class that the
     network gives to x.  A float stands for the decimal that Python prints for it; 8/255 may be given as "8/255".
 
+        verifier.robust(module, image, patch=(3, 3), clip=(0, 1))
+
+    asks about patches instead: the pixels of one rectangle of (rows, columns), in all channels, take any values of
+    `clip`, all others stay.  It lies `at` a place (row and column of its first pixel, from 0), or anywhere.  `x` has
+    the axes of an image then, although the network may take it flat.
+
     `progress` and `cancel`, and what is guaranteed, are those of `verify`.
     """
     resolved, machine = load_config(config), Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
     scaling = Scaling(*(one if isinstance(one, list | tuple) else (one,) for one in (mean, std)))
-    near = LocalRobustness(as_array(x, "x"), label, 0, eps, clip, scaling, norm)
+    near = perturbed(as_array(x, "x"), label, (eps, norm), (patch, at), (clip, scaling))
     request = Request(given_robustness(network, near), resolved, machine, number)
     status = request.status()
     with watched(status, progress, cancel) as ended:

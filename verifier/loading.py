@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,12 +20,13 @@ from verifier.naming import Pairs, networks_of, paths_of, text_of
 from verifier.network.models.identity import digest_of_several
 from verifier.network.models.module import ModuleModel, unwrapped
 from verifier.network.models.onnx import OnnxModel, load_onnx
+from verifier.pixels import is_flat
 from verifier.precision import default_dtype
 from verifier.property.arrays import Around, InputSet, Numbers, Unsafe, check_shape, clause_arrays, property_of_arrays
 from verifier.property.joining import JointModel, check_declared
 from verifier.property.joint import NamedNetwork
 from verifier.property.property import Property
-from verifier.property.robustness import LocalRobustness, robustness_of
+from verifier.property.robustness import Robustness, robustness_of
 from verifier.property.vnnlib import parse
 
 log = logging.getLogger(__name__)
@@ -117,7 +119,7 @@ class GivenRobustness(Given):
     """
 
     network: str | nn.Module
-    near: LocalRobustness
+    near: Robustness
     source: str | None = None
     usual: torch.dtype = field(default_factory=torch.get_default_dtype)  # as of `GivenArrays`
 
@@ -125,14 +127,15 @@ class GivenRobustness(Given):
         model, task = self.stated()
         return Loaded(model, task.property())
 
-    def stated(self) -> tuple[OnnxModel | ModuleModel, LocalRobustness]:
+    def stated(self) -> tuple[OnnxModel | ModuleModel, Robustness]:
         """The network, and what is asked of it.  Warns if it gives another class to the centre: then it cannot hold."""
-        centre = self.near.centre
         try:
-            model = model_for(self.network, centre.shape, self.usual)
+            model = self._model()
         except InputError as error:
             raise error if self.source is None else error.located(self.source)  # noqa: B904 (the same error)
-        shaped = centre.reshape(model.input_shape) if isinstance(model, OnnxModel) else centre
+        centre = self.near.centre
+        keeps = isinstance(model, ModuleModel) or (self.near.pictured and is_flat(model.input_shape))
+        shaped = centre if keeps else centre.reshape(model.input_shape)
         task = replace(self.near, centre=shaped, classes=model.n_out)
         own = own_class(model, task)
         label = own if task.label is None else task.label
@@ -140,16 +143,27 @@ class GivenRobustness(Given):
             log.warning("%s: the network's own class at the input is %d, not %d", self.source or "x", own, label)
         return model, replace(task, label=label)
 
+    def _model(self) -> OnnxModel | ModuleModel:
+        """The network for inputs of the centre's shape; an image may stand for the flat input that it is."""
+        centre = self.near.centre
+        try:
+            return model_for(self.network, centre.shape, self.usual)
+        except InputError:
+            if self.near.pictured:
+                with contextlib.suppress(InputError):
+                    model = model_for(self.network, (centre.size,), self.usual)
+                    if is_flat(model.input_shape):
+                        return model
+            raise
+
     @property
     def names(self) -> tuple[str | None, str | None]:
         return None if isinstance(self.network, nn.Module) else self.network, None
 
 
-def own_class(model: OnnxModel | ModuleModel, task: LocalRobustness) -> int:
+def own_class(model: OnnxModel | ModuleModel, task: Robustness) -> int:
     """The class that a network gives to the centre."""
-    exact = replace(task, eps=0, clip=None, norm="inf").bounds()
-    x = np.array([float(low) for low, _ in exact], np.float32)
-    return int(np.argmax(model.run(x)))
+    return int(np.argmax(model.run(np.array([float(value) for value in task.point()], np.float32))))
 
 
 def model_for(network: str | nn.Module, shape: tuple[int, ...], usual: torch.dtype) -> OnnxModel | ModuleModel:
@@ -249,7 +263,7 @@ def given(
     return GivenArrays(network, lower, upper, unsafe, around)
 
 
-def given_robustness(network: Source, near: LocalRobustness) -> Given:
+def given_robustness(network: Source, near: Robustness) -> Given:
     """One network and the points near an input.  Raises InputError for several networks, and for what is none."""
     network = unwrapped(network)
     if isinstance(network, Mapping):

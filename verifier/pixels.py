@@ -49,8 +49,12 @@ def layout(shape: tuple[int, ...]) -> ImageLayout | None:
     if len(axes) == 3 and axes[2] in (1, 3) and min(axes[:2]) >= SMALLEST:
         return ImageLayout((axes[0], axes[1], axes[2]), last=True)
     size = math.prod(shape)
-    flat = max(shape, default=0) == size  # all axes but one are 1
-    return ImageLayout(FLAT[size]) if flat and size in FLAT else None
+    return ImageLayout(FLAT[size]) if is_flat(shape) and size in FLAT else None
+
+
+def is_flat(shape: tuple[int, ...]) -> bool:
+    """Whether all axes but one are 1."""
+    return max(shape, default=0) == math.prod(shape)
 
 
 def span_of(*images: Image) -> tuple[float, float]:

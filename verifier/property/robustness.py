@@ -9,18 +9,19 @@ from __future__ import annotations
 import decimal
 import json
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verifier.errors import InputError
-from verifier.property.ball import norm_number
+from verifier.property.ball import Ball, norm_number
 from verifier.property.near import Near, Side
-from verifier.property.property import Clause, ExactRow, Property, RoundedRows
+from verifier.property.property import Boxes, Clause, ExactRow, Property, RoundedRows
 
 DIGITS = 17
 FORM = "local robustness"
@@ -56,32 +57,43 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalRobustness:
-    """The points within `eps` of `centre` in a norm ('inf', 2 or 1), where class `label` of `classes` must win.
+class Robustness(ABC):
+    """What a centre may become, and that class `label` of `classes` must win there.
 
-    Requires: `centre` and `eps` are in pixel space, before `scaling`.  The bounds are cut off at `clip` in pixel space.
+    Requires: `centre` is in pixel space, before normalisation.
     """
 
     centre: NDArray[Any]
     label: int | None  # None until the network is asked
     classes: int
-    eps: Number
-    clip: tuple[Number, Number] | None = None
-    scaling: Scaling = Scaling()
-    norm: str | float = "inf"
 
+    pictured: ClassVar[bool] = (
+        False  # whether the centre may keep the axes of an image where a network takes flat inputs
+    )
+
+    @abstractmethod
     def property(self) -> Property:
         """What is asked, with all numbers as they are.  Raises InputError if some value makes no sense."""
-        label, near = self._winner(), self.near()
-        boxes = near.boxes()
-        rows = [
-            ExactRow(tuple(sorted(((label, Fraction(1)), (j, Fraction(-1))))), (), Fraction(0), strict=False)
-            for j in range(self.classes)
-            if j != label
-        ]
-        size, box = self.centre.size, (boxes.lower[0], boxes.upper[0])
-        clauses = tuple(Clause(0, RoundedRows.of([row], size, self.classes, box)) for row in rows)
-        return Property(size, self.classes, boxes, clauses, ball=near.ball)
+
+    @abstractmethod
+    def vnnlib(self) -> str:
+        """The property's text.  Raises InputError if some value makes no sense, or if it has no text."""
+
+    @abstractmethod
+    def scales(self) -> tuple[list[Fraction], list[Fraction]]:
+        """Mean and std of every entry of the flat centre."""
+
+    def values(self) -> list[Fraction]:
+        """The flat centre.  Raises InputError if it does not consist of finite numbers."""
+        if self.centre.dtype.kind not in "fiub" or not self.centre.size:
+            raise InputError("the centre must be a non-empty array of numbers")
+        if not np.isfinite(self.centre).all():
+            raise InputError("the centre holds values that are not finite")
+        return [Fraction(value) for value in self.centre.reshape(-1).tolist()]
+
+    def point(self) -> list[Fraction]:
+        """The flat centre as the network gets it."""
+        return [(v - mean) / std for v, mean, std in zip(self.values(), *self.scales(), strict=True)]
 
     def _winner(self) -> int:
         """The class that must win.  Raises InputError if there is none of that number, or no other one."""
@@ -89,24 +101,58 @@ class LocalRobustness:
             raise InputError(f"label {self.label} is not one of {self.classes} classes, of which there must be two")
         return self.label
 
-    def vnnlib(self) -> str:
-        """The property's text.  Raises InputError if some value makes no sense."""
+    def _over(self, boxes: Boxes, ball: Ball | None = None) -> Property:
+        """That another class wins somewhere in the boxes."""
+        label, size = self._winner(), self.centre.size
+        rows = [
+            ExactRow(tuple(sorted(((label, Fraction(1)), (j, Fraction(-1))))), (), Fraction(0), strict=False)
+            for j in range(self.classes)
+            if j != label
+        ]
+        rounded = [RoundedRows.of([row], size, self.classes, (boxes.lower[0], boxes.upper[0])) for row in rows]
+        clauses = tuple(Clause(box, row) for box in range(len(boxes)) for row in rounded)
+        return Property(size, self.classes, boxes, clauses, ball=ball)
+
+    def _text(self, title: str, inputs: Iterable[str]) -> str:
+        """The same as VNN-LIB 1.0, from the lines about the inputs."""
         label = self._winner()
+        lines = [f"; local robustness: class {label} {title}"]
+        lines += [f"(declare-const X_{i} Real)" for i in range(self.centre.size)]
+        lines += [f"(declare-const Y_{j} Real)" for j in range(self.classes)]
+        lines += [*inputs, "(assert (or"]
+        lines += [f"    (and (>= Y_{j} Y_{label}))" for j in range(self.classes) if j != label]
+        return "\n".join([*lines, "))", ""])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalRobustness(Robustness):
+    """The points within `eps` of `centre` in a norm ('inf', 2 or 1).
+
+    Requires: `eps` is in pixel space, before `scaling`.  The bounds are cut off at `clip` in pixel space.
+    """
+
+    eps: Number
+    clip: tuple[Number, Number] | None = None
+    scaling: Scaling = Scaling()
+    norm: str | float = "inf"
+
+    def property(self) -> Property:
+        self._winner()
+        near = self.near()
+        return self._over(near.boxes(), near.ball)
+
+    def vnnlib(self) -> str:
+        self._winner()
         if norm_number(self.norm) is not None:
             raise InputError(
                 f"a ball in the norm {self.norm} has no form in VNN-LIB 1.0, whose input sets are boxes: decide it "
                 "without a file"
             )
-        bounds = self.bounds()
-        lines = [f"; local robustness: class {label} within {self.eps} of the centre in the maximum norm"]
-        lines += [f"(declare-const X_{i} Real)" for i in range(len(bounds))]
-        lines += [f"(declare-const Y_{j} Real)" for j in range(self.classes)]
-        for i, (low, high) in enumerate(bounds):
-            lines.append(f"(assert (>= X_{i} {decimal_text(low, down=True)}))")
-            lines.append(f"(assert (<= X_{i} {decimal_text(high, down=False)}))")
-        lines.append("(assert (or")
-        lines += [f"    (and (>= Y_{j} Y_{label}))" for j in range(self.classes) if j != label]
-        return "\n".join([*lines, "))", ""])
+        lines = [f"(assert {atom})" for i, side in enumerate(self.bounds()) for atom in side_atoms(i, side)]
+        return self._text(f"within {self.eps} of the centre in the maximum norm", lines)
+
+    def scales(self) -> tuple[list[Fraction], list[Fraction]]:
+        return self.scaling.per_value(self.centre.shape)
 
     def as_json(self) -> str:
         """What is asked, in a form that every norm has; `robustness_of` reads it."""
@@ -125,16 +171,9 @@ class LocalRobustness:
         eps = exact_number(self.eps, "eps")
         if eps < 0:
             raise InputError(f"eps is {self.eps}, it must not be negative")
-        if self.centre.dtype.kind not in "fiub" or not self.centre.size:
-            raise InputError("the centre must be a non-empty array of numbers")
-        if not np.isfinite(self.centre).all():
-            raise InputError("the centre holds values that are not finite")
-        means, stds = self.scaling.per_value(self.centre.shape)
-        values = [Fraction(value) for value in self.centre.reshape(-1).tolist()]
-        centre = [(v - mean) / std for v, mean, std in zip(values, means, stds, strict=True)]
-        return Near(
-            centre, stds, eps, norm_number(self.norm), self._range(eps, values, list(zip(means, stds, strict=True)))
-        )
+        values, (means, stds) = self.values(), self.scales()
+        limits = self._range(eps, values, list(zip(means, stds, strict=True)))
+        return Near(self.point(), stds, eps, norm_number(self.norm), limits)
 
     def _range(
         self, eps: Fraction, values: list[Fraction], scales: list[tuple[Fraction, Fraction]]
@@ -188,6 +227,11 @@ def exact_number(value: Number, what: str) -> Fraction:
         return value if isinstance(value, Fraction) else Fraction(str(value))
     except (ValueError, ZeroDivisionError):
         raise InputError(f"{what} is '{value}', which is not a finite number") from None
+
+
+def side_atoms(i: int, side: Side) -> tuple[str, str]:
+    """That input i lies between two numbers, in VNN-LIB; the decimals are rounded outward."""
+    return f"(>= X_{i} {decimal_text(side[0], down=True)})", f"(<= X_{i} {decimal_text(side[1], down=False)})"
 
 
 def decimal_text(value: Fraction, down: bool) -> str:
