@@ -16,7 +16,7 @@ from torch import nn
 
 import verifier
 from verifier.cli.main import run
-from verifier.cli.ranges import Shown
+from verifier.cli.ranges_session import Shown
 from verifier.errors import InputError
 from verifier.result.ranges import End, Range, Ranges
 

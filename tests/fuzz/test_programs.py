@@ -109,8 +109,8 @@ def test_wrong_bounds_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 IMAGE = zonotope.image
 
 
-def _halved(layer: object, forms: object) -> object:
-    found = IMAGE(layer, forms)  # type: ignore[arg-type]
+def _halved(layer: object, forms: object, *rough: object) -> object:
+    found = IMAGE(layer, forms, *rough)  # type: ignore[arg-type]
     return zonotope.AffineForm(found.centre, found.spread / 2, found.radius / 2, found.error)
 
 

@@ -143,14 +143,14 @@ def test_trees_follow_the_first_stage_as_long_as_they_pay(
 ) -> None:
     """Each stage begins with what the one before found, after half the time that it took, and a second at least."""
     leaves: list[int] = []
-    usual = HiddenTrees.region
+    usual = HiddenTrees.completed
 
-    def region(self: HiddenTrees, *args: Any) -> Region:
+    def completed(self: HiddenTrees, *args: Any) -> Region:
         leaves.append(self.leaves)
         hours.now += 3.0
         return usual(self, *args)
 
-    monkeypatch.setattr(HiddenTrees, "region", region)
+    monkeypatch.setattr(HiddenTrees, "completed", completed)
     monkeypatch.setattr(sharpen, "WORTH", -1.0)
     with closing(sharpener(problem, Sharpening(SHARP, after=0.0, trees=STAGES))) as made:
         stages, waits = [], []

@@ -13,6 +13,9 @@ from typing import Any
 from verifier.processes import cores
 from verifier.result.verdict import Reason
 
+NOTICED = 0.1
+"""Seconds of a run from which on it matters what took them."""
+
 FEW = 0.002
 """Of a tree this share must be settled before its size is estimated."""
 TOO_LONG = 100.0
@@ -83,7 +86,7 @@ class Explanation:
     def lines(self) -> list[str]:
         """The same for people, a sentence per line."""
         found = []
-        if self.phase is not None:
+        if self.phase is not None and self.seconds >= NOTICED:
             found.append(f"of {self.seconds:.1f} s the phase '{self.phase}' took most: {self.phase_seconds:.1f} s")
         found += [text for text in (self._bounds(), self._tree()) if text]
         return found + [f"try: {hint}" for hint in self.hints]
