@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import verifier
-from verifier.errors import SoundnessError
 from verifier.pipeline import Pipeline
 from verifier.result.verdict import Reason
 from verifier.robustness.bisection import Bisection
@@ -166,14 +165,7 @@ def test_searches_that_never_end_leave_valid_ends(module: nn.Module, monkeypatch
     assert found.falsified - found.certified > 0.01 * found.falsified
 
 
-def test_a_proof_beyond_a_counterexample_is_no_answer(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pipeline, "search", lambda *_: Outcome(None, None, Progress()))
-    monkeypatch.setattr("verifier.robustness.bisection.between", lambda low, high, share=0.5: high * Fraction(2))
-    with pytest.raises(SoundnessError, match="is certified, but a counterexample lies within"):
-        verifier.radius(module, X, threads=1)
-
-
-def test_the_network_is_read_once(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_network_is_not_read_again_for_each_radius(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     from verifier.network.models.module import ModuleModel
 
     calls: list[int] = []
@@ -181,7 +173,7 @@ def test_the_network_is_read_once(module: nn.Module, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ModuleModel, "network", lambda self, far=False: calls.append(1) or usual(self, far))
     found = verifier.radius(module, X, threads=1)
     assert len(found.trials) > 5
-    assert len(calls) == 1
+    assert len(calls) <= 2  # as it is, and perhaps once more for boxes that are far from zero
 
 
 def test_what_is_known_can_be_drawn_up_at_any_time(module: nn.Module) -> None:
