@@ -38,7 +38,7 @@ class Clauses:
     @classmethod
     def load(cls, network: Path, prop: Path, intermediate: str) -> Clauses:
         """Network and property as `verify bounds` takes them."""
-        request = Request(given(str(network), str(prop), (None, None), None), load_config("auto"), ALONE, 0)
+        request = Request(given(str(network), str(prop), (None, None, None), None), load_config("auto"), ALONE, 0)
         with ALONE.taken():
             problem, _ = load_problem(request, request.status())
             net = problem.network
