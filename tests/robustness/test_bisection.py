@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import verifier
+from verifier.errors import SoundnessError
 from verifier.pipeline import Pipeline
 from verifier.result.verdict import Reason
 from verifier.robustness.bisection import Bisection
@@ -165,6 +166,25 @@ def test_searches_that_never_end_leave_valid_ends(module: nn.Module, monkeypatch
     assert found.falsified - found.certified > 0.01 * found.falsified
 
 
+def test_a_proof_beyond_a_counterexample_is_no_answer(module: nn.Module) -> None:
+    from verifier.config import load_config
+    from verifier.loading import sampled
+    from verifier.machine import Machine
+    from verifier.pipeline import Request
+    from verifier.robustness.neighbourhood import Neighbourhood
+    from verifier.robustness.place import Place, Unstated
+    from verifier.robustness.radius import Bracket
+
+    request = Request(Unstated(None), load_config("auto"), Machine("cpu", 1))
+    place = Place.of(sampled(module, (4,)), np.array(X).reshape(1, 4), None, Neighbourhood())
+    bisection = Bisection(request, request.status(), place, known=Bracket(falsified=0.25))
+    for eps in (Fraction(1, 4), Fraction(1, 2)):
+        with pytest.raises(SoundnessError, match="is certified, but a counterexample lies within"):
+            bisection._certify(eps, "search", 0.0)
+    bisection._certify(Fraction(1, 8), "search", 0.0)
+    assert bisection.known.certified == 0.125
+
+
 def test_the_network_is_not_read_again_for_each_radius(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     from verifier.network.models.module import ModuleModel
 
@@ -173,7 +193,7 @@ def test_the_network_is_not_read_again_for_each_radius(module: nn.Module, monkey
     monkeypatch.setattr(ModuleModel, "network", lambda self, far=False: calls.append(1) or usual(self, far))
     found = verifier.radius(module, X, threads=1)
     assert len(found.trials) > 5
-    assert len(calls) <= 2  # as it is, and perhaps once more for boxes that are far from zero
+    assert len(calls) == 2  # for the first ball and, since that held no counterexample, for one of twice its radius
 
 
 def test_what_is_known_can_be_drawn_up_at_any_time(module: nn.Module) -> None:

@@ -1,7 +1,8 @@
 """Bisection for the radius of robustness.
 
-What is known is never asked again.  The network is read, merged and compared with its file once.  A counterexample at
-distance d refutes every radius from d on, so it is pulled towards the centre first; the next attack begins there.
+What is known is never asked again.  The network is read, merged and compared with its file for the first ball, and anew
+only while that is doubled, not for the radii inside of it.  A counterexample at distance d refutes every radius from d
+on, so it is pulled towards the centre first; the next attack begins there.
 Bounds of the whole ball certify small radii in a few steps of a secant.  What is left between them is searched, for a
 limited time each: a radius that takes too long makes way for smaller ones, and is tried again for longer when nothing
 else is left.
