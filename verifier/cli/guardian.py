@@ -21,7 +21,8 @@ from verifier.clock import process_start
 from verifier.errors import Undelivered
 from verifier.output import all_of, clear_named, say, tell, unanswered, write_file
 
-WITHOUT_VERDICT = (
+COMMANDS = (
+    "attack",
     "batch",
     "bounds",
     "check",
@@ -29,11 +30,15 @@ WITHOUT_VERDICT = (
     "dataset",
     "radius",
     "ranges",
-    "show",
-    "robust",
     "report",
+    "robust",
+    "show",
     "template",
+    "verify",
 )
+"""Each is a function of this name in a file of this name."""
+
+WITHOUT_VERDICT = tuple(command for command in COMMANDS if command not in ("attack", "verify"))
 """Commands that do not answer with a verdict."""
 OUTPUTS = ("--json", "--result", "--counterexample")
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM)

@@ -12,29 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from verifier import __version__
-from verifier.cli.guardian import OUTPUTS, WITHOUT_VERDICT
+from verifier.cli.guardian import COMMANDS, OUTPUTS, WITHOUT_VERDICT
 from verifier.errors import InputError, Undelivered
 from verifier.output import clear_named, tell, unanswered
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-COMMANDS = (
-    "attack",
-    "batch",
-    "bounds",
-    "check",
-    "config",
-    "dataset",
-    "radius",
-    "ranges",
-    "report",
-    "robust",
-    "show",
-    "template",
-    "verify",
-)
-"""Each is a function of this name in a file of this name."""
 
 
 class CommandLine(click.Group):

@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from verifier.cli.arrays import load_array
 from verifier.cli.options import start_logging
 from verifier.cli.session import begin
 from verifier.errors import Undelivered
@@ -18,6 +17,7 @@ from verifier.result.ranges import Ranges
 from verifier.result.result import Setting
 from verifier.result.status import Status
 from verifier.result.verdict import Reason
+from verifier.robustness.images import load_array
 
 if TYPE_CHECKING:
     from verifier.loading import Given

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from verifier.cli.arrays import load_array
 from verifier.errors import InputError
 from verifier.output import prepare, say_document, write_whole
 
@@ -89,6 +88,7 @@ def _pair(net: str, lower: str, upper: str) -> Pair:
     from verifier.network.models.onnx import load_onnx
     from verifier.property.arrays import box_arrays, check_shape
     from verifier.property.templates import Pair
+    from verifier.robustness.images import load_array
 
     low, high = box_arrays(load_array(lower), load_array(upper))
     model = load_onnx(net, declared=(low.shape,))
