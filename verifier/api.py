@@ -26,7 +26,7 @@ from verifier.precision import full_precision, own_defaults
 from verifier.property.arrays import Around, Numbers, Unsafe, as_array
 from verifier.property.patches import perturbed
 from verifier.property.robustness import Number, Scaling
-from verifier.ranging import Ranger
+from verifier.ranging.ranger import Ranger
 from verifier.result.lower_bounds import PHASES, LowerBounds
 from verifier.result.ranges import Ranges
 from verifier.result.result import Result

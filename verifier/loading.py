@@ -98,11 +98,15 @@ class GivenArrays(Given):
     unsafe: Unsafe | None = None
     around: Around | None = None
     usual: torch.dtype = field(default_factory=torch.get_default_dtype)  # the user's, with which a module is run
+    source: str | None = None  # what messages about the arrays name, if they come from files
 
     def load(self) -> Loaded:
-        inputs = InputSet.of(self.lower, self.upper, self.around)
-        clauses = [] if self.unsafe is None else clause_arrays(self.unsafe)
-        model = model_for(self.network, inputs.shape, self.usual)
+        try:
+            inputs = InputSet.of(self.lower, self.upper, self.around)
+            clauses = [] if self.unsafe is None else clause_arrays(self.unsafe)
+            model = model_for(self.network, inputs.shape, self.usual)
+        except InputError as error:
+            raise error if self.source is None else error.located(self.source)  # noqa: B904 (the same error)
         return Loaded(model, property_of_arrays(inputs, clauses, (model.n_in, model.n_out)))
 
     @property
