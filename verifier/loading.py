@@ -129,7 +129,7 @@ class GivenRobustness(Given):
 
     def load(self) -> Loaded:
         model, task = self.stated()
-        return Loaded(model, task.property())
+        return Loaded(task.fronted(model), task.property())
 
     def stated(self) -> tuple[OnnxModel | ModuleModel, Robustness]:
         """The network, and what is asked of it.  Warns if it gives another class to the centre: then it cannot hold."""
