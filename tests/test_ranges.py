@@ -64,9 +64,13 @@ def test_ranges_of_boxes_are_the_exact_ones(seed: int) -> None:
             assert ((box[0] <= end.point) & (end.point <= box[1])).all()
 
 
-@pytest.mark.parametrize("splitting", ["relus", "inputs"])
+@pytest.mark.parametrize(
+    "options",
+    [["search.splitting=relus"], ["search.splitting=relus", "search.sharpen.after=0"], ["search.splitting=inputs"]],
+    ids=["signs", "sharpened", "boxes"],
+)
 @pytest.mark.parametrize("seed", range(2))
-def test_every_bound_on_the_way_is_valid(seed: int, splitting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_bound_on_the_way_is_valid(seed: int, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without descents thresholds are far too high at first: the tree goes on, and bounds rise to the exact ends."""
     layers = random_layers(seed + 20, (3, 8, 8, 1))
     box = oracle.random_box(np.random.default_rng(seed), 3)
@@ -82,7 +86,7 @@ def test_every_bound_on_the_way_is_valid(seed: int, splitting: str, monkeypatch:
     monkeypatch.setattr(SideSearch, "_learn", noted)
     monkeypatch.setattr(Lowest, "points", lambda *_: torch.from_numpy(np.stack([middle, middle]))[:, None])
     monkeypatch.setattr(Lowest, "lowered", lambda self, target, x, *_: x)
-    config = load_config("auto", [f"search.splitting={splitting}"])
+    config = load_config("auto", options)
     found = verifier.ranges(module_of(layers), lower=box[0], upper=box[1], gap=1e-3, threads=1, config=config)
     check(found[0].lower, exact[1], 1, 1e-3)
     check(found[0].upper, -exact[-1], -1, 1e-3)

@@ -34,6 +34,7 @@ from verifier.result.status import Status
 from verifier.result.verdict import Reason
 from verifier.search.journal import Journal
 from verifier.search.loop import Search
+from verifier.search.problem import ProblemSearch
 from verifier.shapes import Float, Int, Tensor
 
 FIRST_TURN = 0.25
@@ -160,12 +161,19 @@ class RangeTask:
         pipeline = Pipeline.of(self.request, Status(clock=self.clock), problem, self.loaded.model, self.device)
         until = Until(self.clock)
         found = ClauseBounder(self.hidden, self.request.config.bounding.batch).bound(pipeline.problem, until)
-        options = pipeline.whole(Journal())
-        limits = replace(options.limits, memory_bytes=options.limits.memory_bytes // len(self.whole.rows))
-        policy = replace(options.policy, certain=True)
-        options = replace(options, policy=policy, limits=limits, sharpening=None, cores=1)
         points.target = pipeline.target
+        options = self._one_of_many(pipeline.whole(Journal()))
         return options.begun(pipeline.problem, found, pipeline.target.dtype, until, points)
+
+    def _one_of_many(self, options: ProblemSearch) -> ProblemSearch:
+        """The same for one of several ends, which has its share of memory and time: the others take turns with it."""
+        count = len(self.whole.rows) // len(self.whole.lower)
+        limits = replace(options.limits, memory_bytes=options.limits.memory_bytes // count)
+        sharp = options.sharpening
+        if sharp is not None:
+            sharp = replace(sharp, after=sharp.after * count, share=sharp.share / count)
+        policy = replace(options.policy, certain=True)
+        return replace(options, policy=policy, limits=limits, sharpening=sharp, cores=1)
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 import torch
@@ -73,7 +74,12 @@ def put_before(layer: FrontLayer, model: OnnxModel | ModuleModel) -> OnnxModel |
 
 
 class _Image(nn.Module):
-    """The image of parameters [1, k]; with `shape` the input that it becomes, with `both` the one after the other."""
+    """The input of `shape` that parameters [1, k] become; with `both` their image and that input, flat."""
+
+    offset: torch.Tensor
+    directions: torch.Tensor
+    mean: torch.Tensor
+    std: torch.Tensor
 
     def __init__(self, layer: FrontLayer, kind: torch.dtype, shape: Sequence[int], both: bool) -> None:
         super().__init__()
@@ -154,7 +160,7 @@ class _Nodes:
         self.constants.append(numpy_helper.from_array(torch.as_tensor(value).numpy().astype(self._dtype), name))
         return name
 
-    def _node(self, kind: str, inputs: list[str], **attributes: float) -> str:
+    def _node(self, kind: str, inputs: list[str], **attributes: Any) -> str:
         name = f"{self._prefix}{kind.lower()}"
         self.nodes.append(helper.make_node(kind, inputs, [f"{name}_out"], name, **attributes))
         return f"{name}_out"
