@@ -120,6 +120,17 @@ def asked(root: Path, tmp_path: Path) -> list[str]:
     return ["robust", net, "--input", str(tmp_path / "x.npy"), "--label", label, "--threads", "1"]
 
 
+def test_balls_take_images_too_where_the_network_is_flat(asked: list[str], tmp_path: Path) -> None:
+    """The same property as of the flat array; a column is no image."""
+    flat = np.load(tmp_path / "x.npy").reshape(-1)
+    assert run([*asked, "--eps", "1/16", "-o", str(tmp_path / "image.vnnlib")]) == 0
+    np.save(tmp_path / "x.npy", flat)
+    assert run([*asked, "--eps", "1/16", "-o", str(tmp_path / "flat.vnnlib")]) == 0
+    assert (tmp_path / "image.vnnlib").read_text() == (tmp_path / "flat.vnnlib").read_text()
+    np.save(tmp_path / "x.npy", flat.reshape(64, 1))
+    assert run([*asked, "--eps", "1/16", "-o", str(tmp_path / "column.vnnlib")]) == 2
+
+
 @pytest.mark.parametrize(("share", "code"), [("0.05", 0), ("0.9", 1)])
 def test_files_that_are_kept_ask_the_same(asked: list[str], tmp_path: Path, share: str, code: int) -> None:
     files = [str(tmp_path / name) for name in ("p.vnnlib", "n.onnx", "out.json", "w.npy")]

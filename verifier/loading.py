@@ -138,7 +138,7 @@ class GivenRobustness(Given):
         except InputError as error:
             raise error if self.source is None else error.located(self.source)  # noqa: B904 (the same error)
         centre = self.near.centre
-        keeps = isinstance(model, ModuleModel) or (self.near.pictured and is_flat(model.input_shape))
+        keeps = isinstance(model, ModuleModel) or (is_flat(model.input_shape) and not is_flat(centre.shape))
         shaped = centre if keeps else centre.reshape(model.input_shape)
         task = replace(self.near, centre=shaped, classes=model.n_out)
         own = own_class(model, task)
@@ -153,7 +153,7 @@ class GivenRobustness(Given):
         try:
             return model_for(self.network, centre.shape, self.usual)
         except InputError:
-            if self.near.pictured:
+            if not is_flat(centre.shape):
                 with contextlib.suppress(InputError):
                     model = model_for(self.network, (centre.size,), self.usual)
                     if is_flat(model.input_shape):

@@ -63,9 +63,9 @@ class RangeSession(Delivery[Ranges]):
         assert network is not None
         if prop is not None:
             return GivenFiles(network, prop)
-        box = {name: self._arrays[name] for name in ("lower", "upper")}
-        source = " ".join(f"--{name} {path}" for name, path in box.items())
-        return GivenArrays(network, **{name: load_array(path) for name, path in box.items()}, source=source)
+        files = self._arrays["lower"], self._arrays["upper"]
+        lower, upper = (load_array(path) for path in files)
+        return GivenArrays(network, lower, upper, source=f"--lower {files[0]} --upper {files[1]}")
 
     def early(self, reason: Reason) -> Ranges:
         if self._ranger is not None:

@@ -138,11 +138,15 @@ class Asked:
 
         Older files are gone if this fails.
         """
+        from verifier.network.models.onnx import OnnxModel
+
         prepare([output, composed], [self.net, self.source])
         model, task = self.given().stated()
         text = task.vnnlib()
         if composed is not None:
-            write_bytes(composed, task.fronted(model).data)
+            whole = task.fronted(model)
+            assert isinstance(whole, OnnxModel)
+            write_bytes(composed, whole.data)
         if output == "-":
             say_document(text)
         else:

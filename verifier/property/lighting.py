@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 
@@ -34,8 +33,6 @@ class Lighting(Robustness):
     contrast: Number = 0
     clip: tuple[Number, Number] | None = None
     scaling: Scaling = field(default_factory=Scaling)
-
-    pictured: ClassVar[bool] = True
 
     def inputs(self) -> int:
         return 2

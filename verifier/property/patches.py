@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +35,6 @@ class Patches(Robustness):
     clip: tuple[Number, Number]
     at: tuple[int, int] | None = None
     scaling: Scaling = field(default_factory=Scaling)
-
-    pictured: ClassVar[bool] = True
 
     def property(self) -> Property:
         self._winner()

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,16 +70,13 @@ class Scaling:
 class Robustness(ABC):
     """What a centre may become, and that class `label` of `classes` must win there.
 
-    Requires: `centre` is in pixel space, before normalisation.
+    Requires: `centre` is in pixel space, before normalisation; it may have the axes of an image where a network takes
+    flat inputs.
     """
 
     centre: NDArray[Any]
     label: int | None  # None until the network is asked
     classes: int
-
-    pictured: ClassVar[bool] = (
-        False  # whether the centre may keep the axes of an image where a network takes flat inputs
-    )
 
     def inputs(self) -> int:
         """How many of them the property speaks of."""
