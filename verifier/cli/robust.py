@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CHANGE = ("eps", "norm", "patch", "at", "brightness", "contrast", "clip")
 
 
-@click.command(cls=Lists)
+@click.command(cls=Lists, short_help="Write or decide that all inputs near one have its class.")
 @click.argument("net")
 @click.option("--input", "source", required=True, metavar="X.npy", help="The input, before normalisation.")
 @click.option("--label", type=int, required=True, metavar="K", help="The class that must win.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from verifier.property.property import Property
 
 
-@click.command()
+@click.command(short_help="Show layers, operators, boxes, clauses, what is unsupported.")
 @click.argument("files", nargs=-1, required=True, metavar="NET [PROP]")
 @common
 def show(files: tuple[str, ...], **options: Any) -> int:
