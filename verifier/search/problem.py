@@ -80,6 +80,7 @@ class ProblemSearch:
     limits: Limits = field(default_factory=Limits)
     intermediate: GroupBounds = field(default_factory=RootBounds)
     falsifier: Falsifier | None = None
+    seed: int = 0  # of its restarts
     sharpening: Sharpening | None = None
     splitting: Splitting = Splitting.AUTO
     inputs: InputOptions = field(default_factory=InputOptions)
@@ -142,7 +143,7 @@ class ProblemSearch:
         closed = torch.nonzero(closes(found.lower)).flatten().tolist()
         self.journal.hear(Settled(tuple(closed), lambda: found))
         until = Until(clock)
-        search = self.begun(problem, found, target.dtype, until, Offers(self.falsifier, target, clock))
+        search = self.begun(problem, found, target.dtype, until, Offers(self.falsifier, target, clock, self.seed))
         return Outcome(None, None, Progress()) if search is None else run(search, until, report)
 
     def begun(
