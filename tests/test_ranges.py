@@ -96,6 +96,15 @@ def test_every_bound_on_the_way_is_valid(seed: int, options: list[str], monkeypa
     assert found.domains == sum({side: side.domains for side, _, _ in steps}.values())
 
 
+def test_claims_are_no_bounds(root: Path) -> None:
+    """What the root proves is left, and the reason is told."""
+    net, box = root / "properties/onnx/toy.onnx", {"lower": [-1.0, -1.0], "upper": [1.0, 2.0]}
+    found = verifier.ranges(net, **box, config=load_config("auto", ["search.splitting=mip"]), threads=1)
+    assert found.reason is verifier.Reason.CLAIMED
+    assert "is not proved" in str(found)
+    assert found.upper[0] > 2.1
+
+
 def test_forks_find_the_same_ranges(root: Path) -> None:
     files = root / "properties/onnx/cart_controller.onnx", root / "properties/vnnlib/cart_range.vnnlib"
     alone, forked = (verifier.ranges(*files, gap=0.05, threads=threads) for threads in (1, 2))

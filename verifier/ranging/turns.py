@@ -97,7 +97,7 @@ class SideSearch:
         """What all domains together prove: closed ones lie above the threshold, open ones above their bounds."""
         outcome, lower = search.outcome, search.progress.lower
         self.side.domains = search.progress.domains
-        closed = outcome is not None and outcome.reason is None
+        closed = outcome is not None and outcome.reason is None and outcome.witness is None
         below = self.at if closed or lower > 0 else math.nextafter(self.at + lower, -math.inf)
         self.side.proved = max(self.side.proved, below)
         if outcome is not None:

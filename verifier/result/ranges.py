@@ -128,6 +128,7 @@ _WHY = {
     Reason.MEMORY: "the memory did not suffice",
     Reason.NUMERICS: "floating-point arithmetic could not decide the rest",
     Reason.LIMIT: "the limit of domains was reached",
+    Reason.CLAIMED: "what a mixed-integer program claims is not proved",
 }
 
 
