@@ -194,6 +194,10 @@ def test_the_command(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     np.save(tmp_path / "u.npy", np.array([1.0, 2.0, 3.0]))
     assert run(["ranges", net, *box]) == 2
     assert f"--lower {tmp_path / 'l.npy'} --upper {tmp_path / 'u.npy'}: lower has the shape" in capsys.readouterr().err
+    np.save(tmp_path / "l.npy", np.zeros((8, 8)))
+    np.save(tmp_path / "u.npy", np.ones((8, 8)))
+    assert run(["ranges", str(root / "properties/onnx/digits_fc.onnx"), *box]) == 2
+    assert "takes an input of shape (1, 64), or flat of shape (64,), not (8, 8)" in capsys.readouterr().err
     assert run(["ranges", net]) == 2
     assert "either by PROP or by both --lower and --upper" in capsys.readouterr().err
 

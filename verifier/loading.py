@@ -176,7 +176,11 @@ def model_for(network: str | nn.Module, shape: tuple[int, ...], usual: torch.dty
         with default_dtype(usual):
             return sampled(network, shape)
     model = load_onnx(network, declared=(shape,))
-    check_shape(shape, model.input_shape)
+    try:
+        check_shape(shape, model.input_shape)
+    except InputError:  # an open batch axis has taken a number from the array, which would only confuse
+        check_shape(shape, load_onnx(network).input_shape)
+        raise
     return model
 
 

@@ -59,7 +59,7 @@ def robust(net: str, output: str | None, decide: bool, **options: Any) -> int:
     change = Change(**{name: options.pop(name) for name in CHANGE})
     files = {name: options.pop(name) for name in ("composed", "image")}
     _check(change, output, decide, files, options)
-    asked = Asked(net, change, **{name: options.pop(name) for name in ("source", "label", "mean", "std")})
+    asked = RobustQuestion(net, change, **{name: options.pop(name) for name in ("source", "label", "mean", "std")})
     if not decide:
         start_logging(options["quiet"], options["verbose"])
         Common.of(options)
@@ -114,7 +114,7 @@ def _check_light(change: Change, output: str | None, decide: bool, files: Mappin
 
 
 @dataclass(frozen=True)
-class Asked:
+class RobustQuestion:
     """What may become of an input that lies in a file."""
 
     net: str
