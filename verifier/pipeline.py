@@ -395,8 +395,11 @@ class Pipeline:
         status.open = progress.open
         before, status.trail = status.trail, status.trail.after(min(progress.lower, 0.0), progress.left)
         status.lower_bound = min(progress.lower, 0.0) if progress.open else status.lower_bound
+        for look in counts.looks[len(status.statistics.looks) :]:
+            log.info("search: %s", look)
+        looks = tuple(look.as_dict() for look in counts.looks)
         status.statistics = Statistics(
-            counts.domains, counts.tiers, counts.leaves, progress.max_open, counts.batches, counts.iterations
+            counts.domains, counts.tiers, counts.leaves, progress.max_open, counts.batches, counts.iterations, looks
         )
         if status.trail.bounds is not before.bounds:
             log.debug("%s", status.snapshot())

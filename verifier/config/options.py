@@ -119,6 +119,7 @@ class SearchOptions(Options, frozen=True):
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
     cost_ratios: tuple[Step, ...] | None = None
     patience: Count = 0  # domains that a tier bounds before the one above it is tried
+    look: Count = 0  # domains after which the lowest tier is compared with the same without cuts; 0: never
     branching: str | Options = "intercept"  # a name, or with its options as for a tier
     sharpen: Sharpen = Sharpen()
     tighten: Tighten = Tighten()
@@ -139,7 +140,7 @@ class SearchOptions(Options, frozen=True):
             raise ConfigError("at least one tier is needed", "search.tiers")
         if self.cost_ratios is not None and len(self.cost_ratios) != steps:
             raise ConfigError(f"{steps + 1} tiers need {steps} ratio(s)", "search.cost_ratios")
-        ladder = Ladder(tuple(_built(TIERS, tier) for tier in self.tiers), self.cost_ratios, self.patience)
+        ladder = Ladder(tuple(_built(TIERS, tier) for tier in self.tiers), self.cost_ratios, self.patience, self.look)
         every, method = self.tighten.every, HIDDEN.build(self.tighten.method)
         tightening = AfterSplit(method, every) if every else Never()
         rule = self.branching

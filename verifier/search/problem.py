@@ -258,6 +258,9 @@ class _Task:
         first = BranchAndBound(self._signs(boxes, regions, lowest, journal), each)
 
         def sharper(regions: list[Region], before: BranchAndBound[SignDomains]) -> BranchAndBound[SignDomains]:
+            nonlocal policy
+            assert isinstance(before.space, SignSpace)
+            policy = replace(policy, ladder=policy.ladder.after(before.space.schedule.looked))
             tree = BranchAndBound(self._signs(boxes, regions, policy, journal), each)
             tree.adopt(before)
             return tree

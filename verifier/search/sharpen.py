@@ -18,7 +18,7 @@ from verifier.search.domains import Progress
 from verifier.search.hidden_trees import HiddenTrees
 from verifier.search.journal import Improved, Journal, Note
 from verifier.search.loop import BranchAndBound, Search
-from verifier.search.signs.space import SignDomains
+from verifier.search.signs.space import SignDomains, SignSpace
 
 SOON = 0.5
 """Seconds of search after which another core begins with it: one search in many then ends before it is used."""
@@ -28,6 +28,9 @@ HALF = 0.5
 
 LEAST = 1.0
 """Seconds of search between two stages, at least."""
+
+LIFT = 0.01
+"""The part of the worst bound of a whole box that a stage has to lift, too."""
 
 WORTH = 0.1
 """The part of what faces lose at the neurons of some group that a stage has to save, if another one is to follow."""
@@ -211,8 +214,9 @@ class SharpenedSearch(Search):
 
     def step(self) -> None:
         if self._begun and self._sharpener is not None and self._sharpener.ready(self.progress):
-            self._now = self._tree = self._sharper(self._sharpener.regions(), self._tree)
-            if self._sharpener.over:
+            before, self._tree = self._tree, self._sharper(self._sharpener.regions(), self._tree)
+            self._now = self._tree
+            if self._sharpener.over or not _lifted(before, self._tree):
                 self._sharpener.close()
                 self._sharpener = None
                 self._now = self._shared(self._tree)
@@ -225,3 +229,9 @@ class SharpenedSearch(Search):
         self._now.close()
         if self._sharpener is not None:
             self._sharpener.close()
+
+
+def _lifted(before: BranchAndBound[SignDomains], after: BranchAndBound[SignDomains]) -> bool:
+    """Whether the whole boxes of a tree have bounds that are worth another stage."""
+    old, new = (tree.space.schedule.worst for tree in (before, after) if isinstance(tree.space, SignSpace))
+    return not new - old < LIFT * abs(old)

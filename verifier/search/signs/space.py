@@ -30,6 +30,7 @@ from verifier.search.journal import (
     Implied,
     Journal,
     LeafSolved,
+    Looked,
     Moved,
     Narrowed,
     Place,
@@ -180,9 +181,11 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             if children.start is None:
                 return BoundedBrood(children, self.schedule.begin(children.batch, self._goal()))
             self.schedule.grow(self._goal())
-            return BoundedBrood(
-                children, [self.schedule.climb(children.tier, children.batch, children.start, self._goal())]
-            )
+            before = self.schedule.looked
+            found = self.schedule.climb(children.tier, children.batch, children.start, self._goal())
+        if self.schedule.looked is not None and before is None:
+            self.journal.hear(Looked(self.schedule.looked))
+        return BoundedBrood(children, [found])
 
     def certify(self, bounded: BoundedBrood) -> RemainingBrood:
         """Close domains whose bounds cross, and those with a float64 bound above zero by one of the tiers.
