@@ -80,6 +80,7 @@ class ProblemSearch:
     limits: Limits = field(default_factory=Limits)
     intermediate: GroupBounds = field(default_factory=RootBounds)
     falsifier: Falsifier | None = None
+    seed: int = 0  # of its restarts
     sharpening: Sharpening | None = None
     splitting: Splitting = Splitting.AUTO
     inputs: InputOptions = field(default_factory=InputOptions)
@@ -145,7 +146,7 @@ class ProblemSearch:
         if not waiting:
             return Outcome(None, None, Progress())
         options = replace(self, inputs=replace(self.inputs, double=target.dtype is torch.float64))
-        task = _Task(options, problem, found, Until(clock), Offers(self.falsifier, target, clock))
+        task = _Task(options, problem, found, Until(clock), Offers(self.falsifier, target, clock, self.seed))
         return run(self._search(task, waiting), task.until, report)
 
     def _search(self, task: _Task, waiting: list[Members]) -> Search:
