@@ -20,7 +20,7 @@ def test_the_report_of_the_stand_in(device: torch.device, capsys: pytest.Capture
     assert "WRONG" not in text
     assert torch.__version__ in text
     assert all(f"ok    {method} " in text for method in BOUNDERS.names())
-    assert all(f"{name}, splitting" in text for _, name, _ in check.QUICK)
+    assert all(f"{name}, splitting {way}" in text for _, name, way in check.QUICK)
 
 
 def test_what_differs_or_fails_is_told(device: torch.device, capsys: pytest.CaptureFixture[str]) -> None:

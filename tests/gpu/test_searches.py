@@ -40,6 +40,13 @@ INSTANCES = {
         "search.splitting=relus",
         *FEW,
     ),
+    "leaves": (
+        "onnx/toy.onnx",
+        "vnnlib/toy_positive.vnnlib",
+        "search.splitting=relus",
+        "search.tiers.0.iterations=0",
+        "falsify.enabled=false",
+    ),
     "boxes": ("onnx/toy.onnx", "vnnlib/toy_positive.vnnlib", "search.splitting=inputs", "falsify.enabled=false"),
     "an attack": ("onnx/digits_res.onnx", "vnnlib/res_sat_1443.vnnlib"),
     "an attack on few inputs": ("onnx/cart_controller.onnx", "vnnlib/cart_deviation_far.vnnlib"),
