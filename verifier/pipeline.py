@@ -214,7 +214,7 @@ class Pipeline:
         shown = len(size.groups), size.neurons, len(self.problem.rows), len(self.problem.lower)
         log.info("problem: %d groups with %d neurons, %d clauses, %d boxes", *shown)
         if not self.problem.network.piecewise_linear:
-            self._whole(Journal()).check(self.problem.network)
+            self.whole(Journal()).check(self.problem.network)
         if self.problem.beyond is not None:
             return self._unproved(self.problem.beyond)
         witness, found = self._first_look()
@@ -322,7 +322,7 @@ class Pipeline:
         hidden = hidden if cheap is None else cheap
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
-            if self.recording is None and options.usual and self._whole(Journal()).by_many_boxes(self.problem):
+            if self.recording is None and options.usual and self.whole(Journal()).by_many_boxes(self.problem):
                 by_forms = FormBounder(double=self.target.dtype is torch.float64)
                 found = by_forms.bound(self.problem, until, self._worst)
             else:
@@ -339,7 +339,7 @@ class Pipeline:
         problem = self.problem
         if not isinstance(hidden, Frugal) or not is_large(problem.network, len(problem.lower)):
             return None
-        search = self._whole(Journal())
+        search = self.whole(Journal())
         if not self.too_many and search.by_slices(problem):
             return hidden.unswept()
         return hidden.cheap() if self.too_many or search.by_inputs(problem) else None
@@ -365,7 +365,7 @@ class Pipeline:
         """Branch and bound over the clauses that the root bounds left open."""
         listeners = [] if self.recording is None else [self.recording.writer]
         with tracing(self.request.trace, listeners) as journal:
-            whole = self._whole(journal)
+            whole = self.whole(journal)
             if self.recording is not None:
                 whole = self.recording.provable(whole)
             outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note)
@@ -374,7 +374,7 @@ class Pipeline:
         self.status.statistics = replace(self.status.statistics, claimed=claimed)
         return outcome
 
-    def _whole(self, journal: Journal) -> ProblemSearch:
+    def whole(self, journal: Journal) -> ProblemSearch:
         """The search that the options ask for."""
         options = self.request.config.search
         return ProblemSearch(

@@ -142,12 +142,22 @@ class ProblemSearch:
             self.journal.hear(Merged(sum(layer.superfluous for layer in problem.merged)))
         closed = torch.nonzero(closes(found.lower)).flatten().tolist()
         self.journal.hear(Settled(tuple(closed), lambda: found))
+        until = Until(clock)
+        search = self.begun(problem, found, target.dtype, until, Offers(self.falsifier, target, clock, self.seed))
+        return Outcome(None, None, Progress()) if search is None else run(search, until, report)
+
+    def begun(
+        self, problem: Problem, found: ClauseBounds, dtype: torch.dtype, until: Until, offer: Offer
+    ) -> Search | None:
+        """The search of all clauses that `found` has not closed; None if there are none.
+
+        `dtype` is the precision of the network; `offer` gets points, and ends the search if one is a counterexample.
+        """
         waiting = open_clauses(problem, found)
         if not waiting:
-            return Outcome(None, None, Progress())
-        options = replace(self, inputs=replace(self.inputs, double=target.dtype is torch.float64))
-        task = _Task(options, problem, found, Until(clock), Offers(self.falsifier, target, clock, self.seed))
-        return run(self._search(task, waiting), task.until, report)
+            return None
+        options = replace(self, inputs=replace(self.inputs, double=dtype is torch.float64))
+        return self._search(_Task(options, problem, found, until, offer), waiting)
 
     def _search(self, task: _Task, waiting: list[Members]) -> Search:
         """The search of some boxes: by their signs, group after group, or by smaller boxes, or a race of both."""
@@ -339,7 +349,10 @@ class _Task:
         region = self.options.intermediate.completed(self.problem.network, part, self.until)
         root = Root.of(self.problem, [region], [clauses])
         space = SignSpace(root, self.options.policy, self.until, self.offer, Journal(above=journal))
-        return run(BranchAndBound(space, self.options.limits), self.until)
+        outcome = run(BranchAndBound(space, self.options.limits), self.until)
+        if self.options.policy.certain:
+            return outcome
+        return replace(outcome, progress=replace(outcome.progress, lower=-float("inf")))  # bounds of boxes are rigorous
 
     def worst(self, boxes: list[Members]) -> float:
         """What is known of boxes whose search has not begun."""

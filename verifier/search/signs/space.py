@@ -16,6 +16,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes, crossed
+from verifier.bounding.core.rounding import float32_below
 from verifier.bounding.core.state import cat, halved
 from verifier.bounding.solvers.solver import Proof
 from verifier.branching.base import Brancher, View
@@ -116,6 +117,7 @@ class Policy:
     offers: int = 8  # minimisers handed to the falsifier after each batch
     prover: Prover = field(default_factory=AsFound)
     imply: bool = True  # whole boxes begin with the signs that their clauses imply
+    certain: bool = False  # bounds of open domains are rigorous, too: one more evaluation of each
 
 
 class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
@@ -146,7 +148,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         if bool(root.implied.any()):
             self.journal.hear(Implied(self._whole, root.numbers, lambda: _places(whole, whole.signs, _fixed(whole))))
         unknown = torch.full_like(root.known, torch.nan, dtype=torch.float32)
-        return Brood(whole, self._whole, none, root.known.float(), unknown, None, 0)
+        return Brood(whole, self._whole, none, float32_below(root.known), unknown, None, 0)
 
     def split(self, parents: SignDomains) -> Brood:
         tier = int(parents.tier[0])  # they wait in main memory
@@ -186,7 +188,10 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             )
 
     def certify(self, bounded: BoundedBrood) -> RemainingBrood:
-        """Close domains whose bounds cross, and those with a float64 bound above zero by one of the tiers."""
+        """Close domains whose bounds cross, and those with a float64 bound above zero by one of the tiers.
+
+        What is left has the bound of the search, or the rigorous one if that is wanted.
+        """
         brood, first = bounded.brood, bounded.found[0]
         batch = brood.batch
         lower = torch.fmax(first.lower, brood.lower)
@@ -194,8 +199,10 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         low, high = batch.cut()
         empty = closed = crossed(low, high).any(dim=1)
         self._close(brood.number[empty], By.CROSSED, lambda: (batch.select(empty), Crossed()))
+        sure = brood.lower
         for found in bounded.found:
-            closed = self._proved(brood, found, empty, closed)
+            closed, sure = self._proved(brood, found, empty, (closed, sure))
+        lower = sure if self.policy.certain else lower
         ambiguous = self.root.splittable(batch.signs, low, high)
         return RemainingBrood(brood.number, first.iterations, brood, first, lower, closed, ambiguous)
 
@@ -352,16 +359,22 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         return number
 
     def _proved(
-        self, brood: Brood, found: Climbed, empty: Bool[Tensor, " D"], closed: Bool[Tensor, " D"]
-    ) -> Bool[Tensor, " D"]:
-        """Which domains are closed now, also by the float64 bounds of these variables.
+        self,
+        brood: Brood,
+        found: Climbed,
+        empty: Bool[Tensor, " D"],
+        known: tuple[Bool[Tensor, " D"], Float[Tensor, " D"]],
+    ) -> tuple[Bool[Tensor, " D"], Float[Tensor, " D"]]:
+        """Which domains are closed now, also by the float64 bounds of these variables, and those bounds.
 
         Where float32 was too optimistic, later ascents get a margin for it; else they would stop too early for ever.
         """
+        closed, best = known
         # What overflowed in float32 need not do so in float64.
-        candidates = torch.nonzero(~empty & ~(found.lower <= 0)).flatten()
+        hopeful = ~(found.lower <= 0)
+        candidates = torch.nonzero(~empty if self.policy.certain else ~empty & hopeful).flatten()
         if not len(candidates):
-            return closed
+            return known
         parts: list[tuple[Int[Tensor, " d"], Proved]] = []
         for some in candidates.split(CLOSE_TOGETHER):
             with self.bounding:
@@ -369,10 +382,11 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
                 parts += [(some[part.rows], part) for part in own if len(part.rows)]
         rows, lower = torch.cat([at for at, _ in parts]), torch.cat([part.lower for _, part in parts])
         sure = closes(lower)
-        excess = torch.where(sure, 0.0, found.lower[rows] - lower).nan_to_num(0.0, 0.0, 0.0)
-        self.margin = max(self.margin, 2 * float(excess.max()))
+        missing = torch.where(hopeful[rows] & ~sure, found.lower[rows] - lower, 0.0)
+        self.margin = max(self.margin, 2 * float(missing.nan_to_num(0.0, 0.0, 0.0).max()))
         self._tell(brood, parts, sure & ~closed[rows])
-        return closed.index_copy(0, rows, closed[rows] | sure)
+        closed = closed.index_copy(0, rows, closed[rows] | sure)
+        return closed, best.index_copy(0, rows, torch.fmax(best[rows], float32_below(lower)))
 
     def _tell(self, brood: Brood, parts: list[tuple[Int[Tensor, " d"], Proved]], new: Bool[Tensor, " D"]) -> None:
         """Say which domains are closed by now, part by part; those of all parts are looked up at once."""
