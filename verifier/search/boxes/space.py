@@ -162,6 +162,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
 
     def split(self, parents: BoxDomains) -> BoxDomains:
         with self._cutting:
+            parents = parents.to(self._table.lower.device)  # open boxes wait in main memory
             made = split(parents, min(self._least_children, self.parents))
             made = rounded_off(made.select(made.kinks.argsort()), self._table.ball)
             return self._born(made, made.number, lambda: moved_ends(parents, made))
@@ -208,7 +209,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         return left.boxes if leaves.rows is None else left.boxes.select(~leaves.rows)
 
     def covering(self, domains: BoxDomains) -> Int[Tensor, " D"]:
-        return self._whole[domains.root]
+        return self._whole[domains.root.to(self._whole.device)]
 
     def _chunks(self, boxes: BoxDomains) -> list[BoxDomains]:
         """Parts of similar boxes whose zonotopes fit into the cache, judged by what their parents needed."""
@@ -289,7 +290,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             if outcome.witness is not None:
                 return replace(decided, witness=outcome.witness)
             if outcome.reason is None:
-                self.journal.hear(Closed(number, By.FINISHED, lambda: boxes.select(torch.tensor([place]))))
+                self.journal.hear(Closed(number, By.FINISHED, lambda: boxes.select(slice(place, place + 1))))
                 return decided
             reason, lower = outcome.reason, max(lower, outcome.progress.lower)
         return self._doubtful(int(number), decided, reason, lower)
