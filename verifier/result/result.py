@@ -29,6 +29,8 @@ class Statistics:
     bound_iterations: int = 0
     claimed: str | None = None  # the verdict of a solver without proofs, if one was asked
     peak_rss_mb: float = 0.0
+    earlier_runs: int = 0  # that this one has continued; the counters are those of all
+    earlier_seconds: float = 0.0  # that they took
 
 
 @dataclass(frozen=True, slots=True)

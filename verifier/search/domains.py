@@ -67,6 +67,17 @@ class Counts:
             self.seconds + other.seconds,
         )
 
+    def __sub__(self, other: Counts) -> Counts:
+        """Without what another one has counted too."""
+        less = Counts(
+            {name: -count for name, count in other.tiers.items()},
+            -other.leaves,
+            -other.batches,
+            -other.iterations,
+            -other.seconds,
+        )
+        return self + less
+
 
 @dataclass(frozen=True)
 class Progress:

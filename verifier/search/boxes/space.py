@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from verifier.bounding.core.base import Until
-from verifier.bounding.core.state import cat
+from verifier.bounding.core.state import State, cat
 from verifier.bounding.relaxation.zonotope import fits_single, symbols_of, symbols_within
 from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
@@ -209,6 +209,10 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
 
     def covering(self, domains: BoxDomains) -> Int[Tensor, " D"]:
         return self._whole[domains.root]
+
+    def begin_again(self, kept: Sequence[State]) -> list[BoxDomains]:
+        self._whole = self._numbers(len(self._table.lower), self._table.lower.device)
+        return super().begin_again(kept)
 
     def _chunks(self, boxes: BoxDomains) -> list[BoxDomains]:
         """Parts of similar boxes whose zonotopes fit into the cache, judged by what their parents needed."""
