@@ -5,6 +5,7 @@ The entry points for Python (`verifier.api`), the command line and the workers o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from verifier import __version__
+from verifier import __version__, ray_cluster
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes
@@ -50,6 +51,7 @@ from verifier.result.status import Status
 from verifier.result.undecided import Trail
 from verifier.result.verdict import Reason, Verdict
 from verifier.search.checkpoint import Checkpoint, Identity
+from verifier.search.cluster.engine import ClusterEngine
 from verifier.search.domains import Outcome, Progress
 from verifier.search.journal import Journal
 from verifier.search.keeper import Keeper, SavedRun
@@ -75,6 +77,8 @@ class Request:
     proof: str | None = None  # the file that gets the proof of an `unsat`
     trim: bool = False  # splits that it does not lean on are left out
     resume: str | None = None  # the folder of checkpoints, from which an earlier run is continued
+    ray: bool = False  # whether trees are searched by the workers of a Ray cluster
+    address: str | None = None  # of that cluster; None: one that is started on this machine
 
     def recording(self) -> Recording | None:
         """Who writes the proof, if one is wanted.  Raises InputError if the options allow none."""
@@ -83,13 +87,22 @@ class Request:
         scribe = TrimmingScribe if self.trim else SignScribe
         return Recording(self.proof, self.config.bounding.hidden(), self.config.search.policy(), scribe)
 
+    def check(self) -> None:
+        """Raises InputError for what does not go together, or is not there."""
+        what = "--proof" if self.proof is not None else None if self.trace is None else "--trace"
+        if what is not None and self.resume is not None:
+            raise InputError(f"{what} tells of one run from its beginning, so it does not go with --resume")
+        if what is not None and self.ray:
+            raise InputError(f"{what} tells of what this machine has searched, so it does not go with --engine ray")
+        if self.address is not None and not self.ray:
+            raise InputError("--address is that of a Ray cluster: add --engine ray")
+        if self.ray:
+            ray_cluster.imported()
+
     def checkpoint(self, loaded: Loaded) -> Checkpoint | None:
         """Where the search is kept, and perhaps one that is to be continued.  Raises InputError for that of another."""
         if self.resume is None:
             return None
-        if self.proof is not None or self.trace is not None:
-            what = "--trace" if self.proof is None else "--proof"
-            raise InputError(f"{what} tells of one run from its beginning, so it does not go with --resume")
         identity = Identity(loaded.model.sha256, loaded.property_sha256, __version__, self.config.shaping())
         return Checkpoint(self.resume, identity)
 
@@ -104,6 +117,7 @@ def decide(request: Request, status: Status) -> Result:
 
     Guarantees: what the phases find out is in the status as soon as it is known.
     """
+    request.check()
     recording = request.recording()
     with WithinMemory(), request.machine.taken() as device:
         status.computes_on(device, request.machine.cores)
@@ -406,11 +420,22 @@ class Pipeline:
             if self.recording is not None:
                 whole = self.recording.provable(whole)
             keeper = self._keeper(found, journal)
-            outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note, keeper)
+            with contextlib.ExitStack() as around:
+                if self.request.ray:
+                    whole = replace(whole, cores=1, engine=around.enter_context(contextlib.closing(self._cluster())))
+                outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note, keeper)
         self._note(outcome.progress)
         claimed = None if outcome.claimed is None else outcome.claimed.value
         self.status.statistics = replace(self.status.statistics, claimed=claimed)
         return outcome
+
+    def _cluster(self) -> ClusterEngine:
+        """The workers elsewhere; as many as there are cores, unless somebody says."""
+        from verifier.search.cluster.rays import RayCluster
+
+        request = self.request
+        keeping = request.config.search.keeping()
+        return RayCluster(self.target.model, keeping, address=request.address, workers=request.machine.threads)
 
     def _keeper(self, found: ClauseBounds, journal: Journal) -> Keeper | None:
         """Who writes checkpoints, if that is wanted; the numbers of an earlier run are not given again."""

@@ -31,6 +31,10 @@ class Short(click.Command):
 @click.option("--proof", metavar="FILE", help="Write the proof of an `unsat`, for `verify check`.")
 @click.option("--trim", is_flag=True, help="Leave out splits that the proof does not lean on; takes longer.")
 @click.option("--resume", metavar="DIR", help="Keep checkpoints of the search there, and go on from one that is there.")
+@click.option(
+    "--engine", type=click.Choice(["local", "ray"]), default="local", help="Where to search. [default: local]"
+)
+@click.option("--address", metavar="HOST:PORT", help="The Ray cluster; without it Ray is started on this machine.")
 @common
 def verify(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) -> int:
     """Decide whether the network NET has the property PROP.
@@ -42,8 +46,9 @@ def verify(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) ->
     from verifier.cli.session import Session
 
     trace, proof, trim, resume = (options.pop(name) for name in ("trace", "proof", "trim", "resume"))
+    elsewhere = {"ray": options.pop("engine") == "ray", "address": options.pop("address")}
     with Session(*paths, options, proof) as session:
-        request = replace(session.begin(trace, proof, trim), resume=resume)
+        request = replace(session.begin(trace, proof, trim), resume=resume, **elsewhere)
         from verifier.pipeline import decide
 
         session.answer = decide(request, session.status)

@@ -86,7 +86,8 @@ class Schedule:
 
     def begin_up_to(self, tier: int, whole: Batch, until: Until) -> None:
         """The same by all tiers up to that one at least, for domains of an earlier run."""
-        self.begin(whole, until)
+        if not self._found:
+            self.begin(whole, until)
         while len(self._found) <= tier:
             self._begin_next(until)
 

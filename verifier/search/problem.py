@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -37,6 +38,9 @@ from verifier.search.saved import (
 from verifier.search.sharpen import Sharpening
 from verifier.search.signs.space import Policy
 from verifier.search.task import SearchTask
+
+if TYPE_CHECKING:
+    from verifier.search.cluster.engine import ClusterEngine
 
 FEW_INPUTS = 16
 """Where more of them move, halving each input once already makes more boxes than any search can bound."""
@@ -78,6 +82,7 @@ class ProblemSearch:
     domain_bytes: int = 4 * 2**30  # of the domains that a search by signs bounds together
     journal: Journal = field(default_factory=Journal)
     keeping: Keeping | None = None  # whether another run can go on where this one was
+    engine: ClusterEngine | None = None  # where trees are searched; None: by processes of this machine
 
     def within(self, memory_bytes: int) -> ProblemSearch:
         """The same, holding no more than so many bytes: fewer domains at a time, zonotopes with fewer symbols."""

@@ -18,6 +18,12 @@ from verifier.search.journal import Journal, Superseded, Undecided
 from verifier.search.saved import SavedRegion
 from verifier.shapes import Bool, Int, Tensor
 
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a space is made."""
+
+
 ChildrenT = TypeVar("ChildrenT")
 BoundedT = TypeVar("BoundedT")
 
@@ -125,6 +131,10 @@ class Space(ABC, Generic[DomainsT, ChildrenT, BoundedT, RemainingT]):
     def basis(self) -> tuple[SavedRegion | None, tuple[tuple[int, ...], ...]]:
         """What another run needs to make this space again: boxes with their bounds, and the clauses of each."""
         return None, ()
+
+    def recipe(self) -> Recipe:
+        """What another process needs to make this space for the same problem."""
+        raise NotImplementedError(f"{type(self).__name__} is not made anywhere else")
 
     def begin_again(self, kept: Sequence[State]) -> list[DomainsT]:
         """Take the place of a space that was made of the same basis, and go on with domains that it kept.

@@ -16,7 +16,7 @@ from verifier.bounding.frugal import Frugal, is_large
 from verifier.errors import InputError
 from verifier.processes import Forks
 from verifier.property.problem import Problem
-from verifier.search.boxes.space import InputSpace
+from verifier.search.boxes.space import BoxRecipe, InputSpace
 from verifier.search.domains import DomainsT, Offer, Outcome
 from verifier.search.groups import Group, OneAfterAnother
 from verifier.search.integer import ClausePrograms, IntegerSearch
@@ -36,9 +36,9 @@ from verifier.search.saved import (
 )
 from verifier.search.sharpen import Blunt, SharpenedSearch, Sharpener
 from verifier.search.signs.root import Root
-from verifier.search.signs.space import Policy, SignDomains, SignSpace
+from verifier.search.signs.space import Policy, SignDomains, SignRecipe, SignSpace
 from verifier.search.slices import Slice, SlicedSearch, Slicing
-from verifier.search.space import Space
+from verifier.search.space import Recipe, Space
 from verifier.shapes import Float, Tensor
 
 if TYPE_CHECKING:
@@ -152,12 +152,8 @@ class SearchTask:
     def boxes(self, boxes: list[Members], saved: Saved | None = None) -> Search:
         """By boxes of the input."""
         assert saved is None or isinstance(saved, SavedTree)
-        options = self.options
         clauses = [clause for _, some in boxes for clause in some]
-        journal = Journal(above=options.journal)
-        finish = partial(self._finish, journal) if self.problem.network.piecewise_linear else None
-        space = InputSpace(self.problem, clauses, self.offer, self.until, finish, options.inputs, journal)
-        return self._shared(space, options.limits, saved)
+        return self._shared(self._boxes(clauses), self.options.limits, saved)
 
     def integer(self, boxes: list[Members]) -> Search:
         """By HiGHS, clause by clause."""
@@ -172,6 +168,21 @@ class SearchTask:
         policy = replace(policy, batch=min(policy.batch, together), fill=min(policy.fill, together))
         root = Root.of(self.problem, regions, [clauses for _, clauses in boxes]).knowing(self.found.lower)
         return SignSpace(root, policy, self.until, self.offer, journal)
+
+    def _boxes(self, clauses: Sequence[int]) -> InputSpace:
+        journal = Journal(above=self.options.journal)
+        finish = partial(self._finish, journal) if self.problem.network.piecewise_linear else None
+        return InputSpace(self.problem, clauses, self.offer, self.until, finish, self.options.inputs, journal)
+
+    def space(self, recipe: Recipe) -> Space[Any, Any, Any, Any]:
+        """The space that another process has described."""
+        match recipe:
+            case SignRecipe(boxes=boxes, clauses=clauses, policy=policy):
+                journal = Journal(above=self.options.journal)
+                return self._signs(list(enumerate(clauses)), boxes.regions(self.problem), policy, journal)
+            case BoxRecipe(clauses=own):
+                return self._boxes(own)
+        raise NotImplementedError(f"{type(recipe).__name__} cannot be made here")
 
     def _shared(self, space: Space[DomainsT, Any, Any, Any], limits: Limits, saved: SavedTree | None = None) -> Search:
         """A search by as many processes as there may be."""
@@ -188,10 +199,12 @@ class SearchTask:
 
     def _by_all(self, limits: Limits, tree: BranchAndBound[DomainsT]) -> Search:
         """The search of a tree, which may have begun, by as many processes as there may be."""
-        cores = self.options.cores
-        if cores == 1:
+        cores, engine = self.options.cores, self.options.engine
+        if engine is None and cores == 1:
             return tree
         tree.limits = Limits(tree.limits.memory_bytes)  # the others are those of all processes together
+        if engine is not None:
+            return engine.search(self, tree, limits)
         keeping = None if self.options.keeping is None else self.options.keeping.among(cores)
         return SharedSearch(tree, limits, Cores(cores), keeping)
 

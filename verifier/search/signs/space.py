@@ -44,9 +44,12 @@ from verifier.search.signs.points import halves, points, shares
 from verifier.search.signs.proving import AsFound, Prover
 from verifier.search.signs.root import Batch, Children, Root, split
 from verifier.search.signs.tighten import Never, Tightening
-from verifier.search.space import Leaves, Remaining, Space
+from verifier.search.space import Leaves, Recipe, Remaining, Space
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
+
+TOGETHER = 1024
+"""Domains of an earlier run that are unpacked at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +120,15 @@ class Policy:
     offers: int = 8  # minimisers handed to the falsifier after each batch
     prover: Prover = field(default_factory=AsFound)
     imply: bool = True  # whole boxes begin with the signs that their clauses imply
+
+
+@dataclass(frozen=True, eq=False)
+class SignRecipe(Recipe):
+    """Boxes with their bounds, the clauses of each, and how domains are treated."""
+
+    boxes: SavedRegion
+    clauses: tuple[tuple[int, ...], ...]
+    policy: Policy
 
 
 class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
@@ -290,6 +302,9 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         )
         return SavedRegion.of(self.root.region), tuple(clauses)
 
+    def recipe(self) -> SignRecipe:
+        return SignRecipe(*self.basis(), self.policy)
+
     def begin_again(self, kept: Sequence[State]) -> list[SignDomains]:
         """Whole boxes are bounded once more, by all tiers that domains are on: masks and gains were not kept."""
         parts = [part for part in kept if isinstance(part, KeptSigns)]
@@ -305,7 +320,8 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         kept = kept.to(device)
         signs, clause = unpacked(kept.signs, self.root.kinks), kept.clause
         bounds = kept.bounds if kept.bounds.shape[1] else None
-        may = Batch(self.root, clause, signs, clause, bounds).ambiguous()
+        batch = Batch(self.root, clause, signs, clause, bounds)
+        may = torch.cat([batch.select(rows).ambiguous() for rows in torch.arange(len(kept)).split(TOGETHER)])
         scores = torch.zeros_like(may, dtype=kept.scores.dtype).scatter_(1, kept.best.long(), kept.scores)
         variables = halved(self.schedule.starts(kept.tier, clause))
         if kept.variables.shape[1] == variables.shape[1]:
