@@ -463,6 +463,7 @@ class Pipeline:
             options.limits(),
             self.request.config.bounding.hidden(),
             self.falsifier if self.request.config.falsify.enabled else None,
+            self.request.seed,
             options.sharpening(),
             Splitting(options.splitting),
             integer=options.mixed_integer(),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count, repeat
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from falsify import instances
 from search.cases import Hours
 
 from verifier.clock import Clock
+from verifier.falsify import pgd
 from verifier.falsify.base import Falsifier
 from verifier.falsify.target import Target
 from verifier.property.problem import Problem
@@ -35,10 +38,29 @@ class Slow(Falsifier):
         return None
 
 
+@dataclass(frozen=True)
+class Restart(Falsifier):
+    """Begins anew somewhere, finds nothing, and takes its time."""
+
+    hours: Hours
+    seconds: float
+    made: list[float]
+
+    def attack(self, target: Target, until: Clock) -> Counterexample | None:
+        self.made.append(self.hours.now)
+        self.hours.now += self.seconds
+        return None
+
+    def improve(self, target: Target, x: torch.Tensor, clause: torch.Tensor, until: Clock) -> Counterexample | None:
+        raise AssertionError("restarts are given no points")
+
+
 @pytest.fixture
 def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    """A clock of our own, and nothing begins anew."""
     made = Hours()
     monkeypatch.setattr(offers, "time", made)
+    monkeypatch.setattr(offers, "restarts", lambda seed: repeat(Restart(made, 0.0, [])))
     return made
 
 
@@ -151,3 +173,61 @@ def test_what_a_descent_finds_is_told(problem: Problem, hours: Hours) -> None:
     offer = Offers(Lucky(hours, 0.0), target, Clock.begin())
     hours.now += 10.0
     assert offer(SAFE, CLAUSES) is witness
+
+
+@pytest.mark.parametrize("seconds", [0.3, 4.0])
+def test_restarts_have_a_share_of_their_own(
+    problem: Problem, hours: Hours, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Whatever the descents from the search's points take, the others get as much, and no more."""
+    made: list[float] = []
+    monkeypatch.setattr(offers, "restarts", lambda seed: repeat(Restart(hours, seconds, made)))
+    slow, began = Slow(hours, 100.0), hours.now
+    offer = Offers(slow, instances.target(problem), Clock.begin())
+    for _ in range(3000):
+        hours.now += 0.2
+        assert offer(SAFE, CLAUSES) is None
+        assert seconds * len(made) <= SHARE * (hours.now - began) + seconds
+    assert 0.9 <= len(made) / (SHARE * (hours.now - began) / seconds) <= 1.1
+
+
+def test_restarts_are_numbered_from_the_seed_and_forks_make_none(
+    problem: Problem, hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[float] = []
+    taken: list[int] = []
+
+    def numbered(seed: int) -> Iterator[Falsifier]:
+        for turn in count(seed):
+            taken.append(turn)
+            yield Restart(hours, 0.01, made)
+
+    monkeypatch.setattr(offers, "restarts", numbered)
+    offer = Offers(Slow(hours, 0.0), instances.target(problem), Clock.begin(), seed=7)
+    for _ in range(3):
+        hours.now += 10.0
+        offer(SAFE, CLAUSES)
+    assert taken == [7, 8, 9]
+    monkeypatch.setattr(offers.os, "getpid", lambda: -1)
+    hours.now += 10.0
+    offer(SAFE, CLAUSES)
+    assert len(made) == 3
+
+
+def test_without_an_attack_nothing_begins_anew(problem: Problem, hours: Hours, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[float] = []
+    monkeypatch.setattr(offers, "restarts", lambda seed: repeat(Restart(hours, 0.0, made)))
+    offer = Offers(None, instances.target(problem), Clock.begin())
+    hours.now += 10.0
+    assert offer(SAFE, CLAUSES) is None
+    assert made == []
+
+
+def test_a_restart_finds_what_the_search_does_not_offer(
+    problem: Problem, hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The points are safe, and so is what the falsifier makes of them; the boxes are not."""
+    monkeypatch.setattr(offers, "restarts", pgd.restarts)
+    offer = Offers(Slow(hours, 0.0), instances.target(problem), Clock.begin())
+    hours.now += 10.0
+    instances.check(problem, offer(SAFE, CLAUSES), [0, 0], [1, 1])

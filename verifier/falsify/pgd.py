@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 
 import torch
 
@@ -218,6 +219,16 @@ def quick(options: QuickOptions | None = None, seed: int = 0) -> Falsifier:
     signed = PGD(Descent(SignSteps(), o.steps, last=0.02), o.samples, o.restarts, o.effort, passes=200, seed=seed)
     adam = PGD(Descent(AdamSteps(), o.steps), 4 * o.samples, 4 * o.restarts, o.effort * 2 / 3, seed=seed)
     return FirstOf((signed, adam))
+
+
+def restarts(seed: int = 0) -> Iterator[Falsifier]:
+    """Attacks without end, each a few tenths of a second with points of its own: long descents, by turns of both kinds.
+
+    Where `quick` has failed, more of the same does not help, but a hundred steps instead of forty do.
+    """
+    long = Descent(AdamSteps(), 100), Descent(SignSteps(), 100, last=0.005)
+    for turn in count(1):
+        yield PGD(long[(turn - 1) % 2], effort=0.25, passes=200, seed=seed + turn)
 
 
 @ATTACKS.register("thorough")

@@ -73,6 +73,7 @@ class ProblemSearch:
     limits: Limits = field(default_factory=Limits)
     intermediate: GroupBounds = field(default_factory=RootBounds)
     falsifier: Falsifier | None = None
+    seed: int = 0  # of its restarts
     sharpening: Sharpening | None = None
     splitting: Splitting = Splitting.AUTO
     inputs: InputOptions = field(default_factory=InputOptions)
@@ -151,7 +152,7 @@ class ProblemSearch:
         if not waiting:
             return Outcome(None, None, Progress())
         options = replace(self, inputs=replace(self.inputs, double=target.dtype is torch.float64))
-        task = SearchTask(options, problem, found, Until(clock), Offers(self.falsifier, target, clock))
+        task = SearchTask(options, problem, found, Until(clock), Offers(self.falsifier, target, clock, self.seed))
         if keeper is None:
             return run(self._search(task, waiting), task.until, report)
         search = task.going_on(waiting, keeper.left) if keeper.left is not None else self._search(task, waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,8 @@ class Parcel:
         clock = Clock.begin(None if self.seconds == float("inf") else self.seconds)
         options = replace(self.options, journal=Journal())
         target = Target.of(self.problem, self.model)
-        found, offer = ClauseBounds(self.lower, {}, {}), Offers(options.falsifier, target, clock)
+        seed = options.seed + os.getpid()  # or else all workers would attack in the same way
+        found, offer = ClauseBounds(self.lower, {}, {}), Offers(options.falsifier, target, clock, seed)
         task = SearchTask(options, self.problem, found, Until(clock), offer)
         space = task.space(self.recipe)
         return PartWorker(space, task.until, Limits(options.limits.memory_bytes), self.room, self.slice_seconds)
