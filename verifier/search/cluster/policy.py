@@ -11,6 +11,7 @@ of the part that they come from, in the same report.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -68,12 +69,17 @@ class Assigned(Generic[PartT]):
 
 
 class Coordinator(Generic[PartT]):
-    """Keeps the law.  `tell_every` is how often a worker tells what is left, in seconds of whatever clock is used."""
+    """Keeps the law.  `tell_every` is how often a worker tells what is left, in seconds of whatever clock is used.
+
+    What a report and its order take does not depend on how many workers there are.
+    """
 
     def __init__(self, parts: list[PartT], tell_every: float = 30.0) -> None:
-        self._waiting, self._tell_every = list(parts), tell_every
+        self._waiting, self._tell_every = deque(parts), tell_every
         self._working: dict[int, Assigned[PartT]] = {}
-        self._free: dict[int, bool] = {}  # workers without an order; whether they have a part
+        self._idle: dict[int, None] = {}  # workers without a part, in the order in which they ended
+        self._ready: dict[int, None] = {}  # workers with a part that wait for an order
+        self._asked = 0  # pieces, of those that have an order
         self._tickets = 0
         self.committed = Counts()
         self.doubt: Reason | None = None
@@ -89,7 +95,7 @@ class Coordinator(Generic[PartT]):
     @property
     def idle(self) -> int:
         """Workers that have nothing to do."""
-        return sum(not busy for busy in self._free.values())
+        return len(self._idle)
 
     @property
     def counts(self) -> Counts:
@@ -110,29 +116,32 @@ class Coordinator(Generic[PartT]):
     @property
     def waiting(self) -> list[PartT]:
         """Parts that nobody has."""
-        return self._waiting[:]
+        return list(self._waiting)
 
     # -- what happens
 
     def joined(self, worker: int) -> None:
         """A worker has come that has nothing to do.  Require: its name is new."""
-        self._free[worker] = False
+        self._idle[worker] = None
 
     def lost(self, worker: int) -> None:
         """A worker will never answer: somebody else begins with its part, as it was last told."""
-        self._free.pop(worker, None)
+        self._idle.pop(worker, None)
+        self._ready.pop(worker, None)
         assigned = self._working.pop(worker, None)
         if assigned is not None:
-            self._waiting.insert(0, assigned.part)
+            self._asked -= assigned.asked
+            self._waiting.appendleft(assigned.part)
 
     def heard(self, worker: int, report: Report[PartT], now: float) -> bool:
         """Whether the report counts: one of an order that is no longer known does not."""
         assigned = self._working.get(worker)
-        if assigned is None or assigned.ticket != report.ticket or worker in self._free:
+        if assigned is None or assigned.ticket != report.ticket or worker in self._ready:
             return False
         if report.given and report.part is None and report.open:
             raise SoundnessError("pieces were given without a word on what is left of their part")
         self._waiting += report.given
+        self._asked -= assigned.asked
         done = assigned.since + report.counts
         if report.open == 0:
             self.committed = self.committed + done
@@ -141,30 +150,29 @@ class Coordinator(Generic[PartT]):
             del self._working[worker]
         elif report.part is not None:
             self.committed = self.committed + done
-            self._working[worker] = replace(assigned, part=report.part, since=Counts(), told=now, report=report)
+            self._working[worker] = Assigned(report.part, Counts(), now, report, report.ticket)
         else:
-            self._working[worker] = replace(assigned, since=done, report=report)
-        self._free[worker] = report.open > 0
+            self._working[worker] = replace(assigned, since=done, report=report, asked=0)
+        (self._ready if report.open else self._idle)[worker] = None
         return True
 
     def orders(self, now: float) -> list[tuple[int, Order[PartT]]]:
         """What those are to do that have no order; who stays idle gets none."""
         found = []
-        for worker in [w for w, busy in self._free.items() if not busy]:
-            if self._waiting:
-                found.append((worker, self._begin(worker, self._waiting.pop(0), now)))
-        wanted = self.idle - sum(a.asked for w, a in self._working.items() if w not in self._free)
-        for worker in [w for w, busy in self._free.items() if busy]:
+        while self._waiting and self._idle:
+            worker = next(iter(self._idle))
+            del self._idle[worker]
+            found.append((worker, self._begin(worker, self._waiting.popleft(), now)))
+        for worker in self._ready:
             assigned = self._working[worker]
             room = assigned.report.open // WORTHWHILE - 1
-            give = max(0, min(wanted, room, MOST_PIECES))
-            wanted -= give
+            give = max(0, min(self.idle - self._asked, room, MOST_PIECES))
+            self._asked += give
             tell = give > 0 or now - assigned.told >= self._tell_every
             order: Order[PartT] = Order(self._ticket(), None, give, tell)
             self._working[worker] = replace(assigned, ticket=order.ticket, asked=give)
             found.append((worker, order))
-        for worker, _ in found:
-            del self._free[worker]
+        self._ready.clear()
         return found
 
     def _begin(self, worker: int, part: PartT, now: float) -> Order[PartT]:
