@@ -83,11 +83,12 @@ def check(saved: SavedTree, depth: int) -> None:
     assert 0 <= leaves <= 2**depth  # none, once forks have told that, and not yet that they have ended
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 1e6])  # after which forks tell what they have left
 @pytest.mark.parametrize("cores", [1, 2, 3, 5])
-def test_at_any_moment_open_and_counted_domains_are_the_whole_tree(cores: int) -> None:
-    depth = 8
+def test_at_any_moment_open_and_counted_domains_are_the_whole_tree(cores: int, seconds: float) -> None:
+    depth, keeping = 8, Keeping(seconds, 2**20)
     with watched() as forks:
-        search = SharedSearch(BranchAndBound(Binary(depth), Limits()), Limits(), Cores(cores), KEEPING)
+        search = SharedSearch(BranchAndBound(Binary(depth), Limits()), Limits(), Cores(cores), keeping)
         count = 0
         for saved in snapshots(search):
             check(saved, depth)
