@@ -79,11 +79,11 @@ def test_a_patch_from_the_command_line(asked: list[str], tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ([], "--eps E, or --patch H W"),
+        ([], "Give --eps, --patch, or --brightness and --contrast"),
         (["--at", "0", "0", "--eps", "1"], "--at is the place of a patch"),
         (["--patch", "1", "1"], "--patch needs --clip"),
-        (["--patch", "1", "1", "--clip", "0", "1", "--eps", "1"], "leave out --eps and --norm"),
-        (["--patch", "1", "1", "--clip", "0", "1", "--norm", "2"], "leave out --eps and --norm"),
+        (["--patch", "1", "1", "--clip", "0", "1", "--eps", "1"], "--eps and --patch are two kinds of change"),
+        (["--patch", "1", "1", "--clip", "0", "1", "--norm", "2"], "--norm is that of a ball"),
         (["--patch", "0", "1", "--clip", "0", "1"], "--patch"),
         (["--patch", "9", "1", "--clip", "0", "1"], "patch: 9 x 1 pixels do not fit into an image of 8 x 8"),
         (["--patch", "2", "2", "--at", "7", "0", "--clip", "0", "1"], "at: a patch of 2 x 2 pixels at row 7"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import ball_oracle
@@ -17,8 +18,13 @@ from torch import nn
 import verifier
 from verifier.cli.main import run
 from verifier.cli.ranges_session import Shown
+from verifier.config import load_config
 from verifier.errors import InputError
+from verifier.falsify.lowest import Lowest
+from verifier.ranging.sides import Side
+from verifier.ranging.turns import SideSearch
 from verifier.result.ranges import End, Range, Ranges
+from verifier.search.loop import Search
 
 
 def random_layers(seed: int, sizes: tuple[int, ...]) -> list[Layer]:
@@ -58,6 +64,68 @@ def test_ranges_of_boxes_are_the_exact_ones(seed: int) -> None:
             assert ((box[0] <= end.point) & (end.point <= box[1])).all()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["search.splitting=relus"], ["search.splitting=relus", "search.sharpen.after=0"], ["search.splitting=inputs"]],
+    ids=["signs", "sharpened", "boxes"],
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_every_bound_on_the_way_is_valid(seed: int, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without descents thresholds are far too high at first: the tree goes on, and bounds rise to the exact ends."""
+    layers = random_layers(seed + 20, (3, 8, 8, 1))
+    box = oracle.random_box(np.random.default_rng(seed), 3)
+    middle = (box[0] + box[1]) / 2
+    exact = {sign: oracle.minimum(oracle.chain(layers), box, np.array([float(sign)])) for sign in (1, -1)}
+    steps: list[tuple[Side, float, float]] = []
+    learn = SideSearch._learn
+
+    def noted(self: SideSearch, search: Search) -> None:
+        learn(self, search)
+        steps.append((self.side, self.side.proved, self.at))
+
+    monkeypatch.setattr(SideSearch, "_learn", noted)
+    monkeypatch.setattr(Lowest, "points", lambda *_: torch.from_numpy(np.stack([middle, middle]))[:, None])
+    monkeypatch.setattr(Lowest, "lowered", lambda self, target, x, *_: x)
+    config = load_config("auto", options)
+    found = verifier.ranges(module_of(layers), lower=box[0], upper=box[1], gap=1e-3, threads=1, config=config)
+    check(found[0].lower, exact[1], 1, 1e-3)
+    check(found[0].upper, -exact[-1], -1, 1e-3)
+    assert max(at - exact[side.sign] for side, _, at in steps) > 1e-2  # at least one threshold was too high
+    for side, proved, _ in steps:
+        assert proved <= exact[side.sign] + 1e-9
+    assert found.domains == sum({side: side.domains for side, _, _ in steps}.values())
+
+
+def test_claims_are_no_bounds(root: Path) -> None:
+    """What the root proves is left, and the reason is told."""
+    net, box = root / "properties/onnx/toy.onnx", {"lower": [-1.0, -1.0], "upper": [1.0, 2.0]}
+    found = verifier.ranges(net, **box, config=load_config("auto", ["search.splitting=mip"]), threads=1)
+    assert found.reason is verifier.Reason.CLAIMED
+    assert "is not proved" in str(found)
+    assert found.upper[0] > 2.1
+
+
+def test_forks_find_the_same_ranges(root: Path) -> None:
+    files = root / "properties/onnx/cart_controller.onnx", root / "properties/vnnlib/cart_range.vnnlib"
+    alone, forked = (verifier.ranges(*files, gap=0.05, threads=threads) for threads in (1, 2))
+    assert alone.closed
+    assert forked.closed
+    assert forked.domains > 0
+    assert forked.lower == pytest.approx(alone.lower, abs=0.05)
+    assert forked.upper == pytest.approx(alone.upper, abs=0.05)
+
+
+def test_rows_that_would_be_scaled_are_refused() -> None:
+    """Their bounds would be those of another function."""
+    module = module_of([(np.array([[1.0]]), np.array([0.0]))])
+    for value in (1e30, 1e-30):
+        with pytest.raises(InputError, match=re.escape(f"row 0 has the largest coefficient {value:g}: scale it")):
+            verifier.ranges(module, lower=[-1], upper=[1], rows=[[value]])
+    found = verifier.ranges(module, lower=[-1], upper=[1], rows=[[1e15]], gap=1e-3, threads=1)
+    assert found.lower[0] <= -1e15
+    assert found.lower[0] >= -1.001e15
+
+
 @pytest.mark.parametrize("norm", [1, 2])
 def test_ranges_of_balls_are_the_exact_ones(norm: int) -> None:
     layers = random_layers(norm, (3, 4, 1))
@@ -89,7 +157,7 @@ def test_no_time_is_an_answer_too(root: Path) -> None:
     assert not found.closed
     assert found.reason is verifier.Reason.TIMEOUT
     known = verifier.ranges(*files, gap=100.0, threads=1)
-    assert known.searches == 0
+    assert known.domains == 0
     for one in known.ranges:
         assert one.lower.inner is not None
         assert one.upper.inner is not None
@@ -123,6 +191,13 @@ def test_the_command(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     (found,) = json.loads(out.read_text())["ranges"]
     assert found["upper"]["inner"] == pytest.approx(2.0, abs=1e-2)
     assert 2.0 <= found["upper"]["outer"] <= 2.003
+    np.save(tmp_path / "u.npy", np.array([1.0, 2.0, 3.0]))
+    assert run(["ranges", net, *box]) == 2
+    assert f"--lower {tmp_path / 'l.npy'} --upper {tmp_path / 'u.npy'}: lower has the shape" in capsys.readouterr().err
+    np.save(tmp_path / "l.npy", np.zeros((8, 8)))
+    np.save(tmp_path / "u.npy", np.ones((8, 8)))
+    assert run(["ranges", str(root / "properties/onnx/digits_fc.onnx"), *box]) == 2
+    assert "takes an input of shape (1, 64), or flat of shape (64,), not (8, 8)" in capsys.readouterr().err
     assert run(["ranges", net]) == 2
     assert "either by PROP or by both --lower and --upper" in capsys.readouterr().err
 

@@ -24,9 +24,9 @@ from verifier.network.magnitudes import beyond, spoiled
 from verifier.pipeline import Request, decide
 from verifier.precision import full_precision, own_defaults
 from verifier.property.arrays import Around, Numbers, Unsafe, as_array
-from verifier.property.patches import perturbed
+from verifier.property.changes import Change
 from verifier.property.robustness import Number, Scaling
-from verifier.ranging import Ranger
+from verifier.ranging.ranger import Ranger
 from verifier.result.lower_bounds import PHASES, LowerBounds
 from verifier.result.ranges import Ranges
 from verifier.result.result import Result
@@ -93,6 +93,8 @@ def robust(  # noqa: PLR0913 (a public entry point: all but the instance has def
     norm: str | float = "inf",
     patch: tuple[int, int] | None = None,
     at: tuple[int, int] | None = None,
+    brightness: Number | None = None,
+    contrast: Number | None = None,
     clip: tuple[Number, Number] | None = None,
     mean: Number | Sequence[Number] = 0,
     std: Number | Sequence[Number] = 1,
@@ -118,12 +120,17 @@ def robust(  # noqa: PLR0913 (a public entry point: all but the instance has def
     `clip`, all others stay.  It lies `at` a place (row and column of its first pixel, from 0), or anywhere.  `x` has
     the axes of an image then, although the network may take it flat.
 
+        verifier.robust(module, image, brightness=0.1, contrast=0.2, clip=(0, 1))
+
+    asks about other light: images (1 + c) x + b, cut off at `clip` if it is given, with all b and c up to these
+    numbers.  A counterexample has the inputs b and c, and its `image` beside them, which the network itself confirms.
+
     `progress` and `cancel`, and what is guaranteed, are those of `verify`.
     """
     resolved, machine = load_config(config), Machine.of(device, threads, timeout)
     number = whole_number(seed, "seed", 0, LARGEST_SEED)
-    scaling = Scaling(*(one if isinstance(one, list | tuple) else (one,) for one in (mean, std)))
-    near = perturbed(as_array(x, "x"), label, (eps, norm), (patch, at), (clip, scaling))
+    change = Change(eps, norm, patch, at, brightness, contrast, clip)
+    near = change.around(as_array(x, "x"), label, Scaling.of(mean, std))
     request = Request(given_robustness(network, near), resolved, machine, number)
     status = request.status()
     with watched(status, progress, cancel) as ended:

@@ -98,11 +98,15 @@ class GivenArrays(Given):
     unsafe: Unsafe | None = None
     around: Around | None = None
     usual: torch.dtype = field(default_factory=torch.get_default_dtype)  # the user's, with which a module is run
+    source: str | None = None  # what messages about the arrays name, if they come from files
 
     def load(self) -> Loaded:
-        inputs = InputSet.of(self.lower, self.upper, self.around)
-        clauses = [] if self.unsafe is None else clause_arrays(self.unsafe)
-        model = model_for(self.network, inputs.shape, self.usual)
+        try:
+            inputs = InputSet.of(self.lower, self.upper, self.around)
+            clauses = [] if self.unsafe is None else clause_arrays(self.unsafe)
+            model = model_for(self.network, inputs.shape, self.usual)
+        except InputError as error:
+            raise error if self.source is None else error.located(self.source)  # noqa: B904 (the same error)
         return Loaded(model, property_of_arrays(inputs, clauses, (model.n_in, model.n_out)))
 
     @property
@@ -125,7 +129,7 @@ class GivenRobustness(Given):
 
     def load(self) -> Loaded:
         model, task = self.stated()
-        return Loaded(model, task.property())
+        return Loaded(task.fronted(model), task.property())
 
     def stated(self) -> tuple[OnnxModel | ModuleModel, Robustness]:
         """The network, and what is asked of it.  Warns if it gives another class to the centre: then it cannot hold."""
@@ -134,7 +138,7 @@ class GivenRobustness(Given):
         except InputError as error:
             raise error if self.source is None else error.located(self.source)  # noqa: B904 (the same error)
         centre = self.near.centre
-        keeps = isinstance(model, ModuleModel) or (self.near.pictured and is_flat(model.input_shape))
+        keeps = isinstance(model, ModuleModel) or (is_flat(model.input_shape) and not is_flat(centre.shape))
         shaped = centre if keeps else centre.reshape(model.input_shape)
         task = replace(self.near, centre=shaped, classes=model.n_out)
         own = own_class(model, task)
@@ -149,7 +153,7 @@ class GivenRobustness(Given):
         try:
             return model_for(self.network, centre.shape, self.usual)
         except InputError:
-            if self.near.pictured:
+            if not is_flat(centre.shape):
                 with contextlib.suppress(InputError):
                     model = model_for(self.network, (centre.size,), self.usual)
                     if is_flat(model.input_shape):
@@ -172,7 +176,11 @@ def model_for(network: str | nn.Module, shape: tuple[int, ...], usual: torch.dty
         with default_dtype(usual):
             return sampled(network, shape)
     model = load_onnx(network, declared=(shape,))
-    check_shape(shape, model.input_shape)
+    try:
+        check_shape(shape, model.input_shape)
+    except InputError:  # an open batch axis has taken a number from the array, which would only confuse
+        check_shape(shape, load_onnx(network).input_shape)
+        raise
     return model
 
 

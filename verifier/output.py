@@ -197,8 +197,12 @@ def write_whole(path: str, text: str) -> None:
     Devices and pipes cannot be replaced and are written to directly, as is a file whose folder takes no other.
     Raises Undelivered.
     """
+    write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """The same for what is no text."""
     target = Path(os.path.realpath(path))
-    data = text.encode(errors="backslashreplace")
     try:
         if target.exists() and not (target.is_file() and os.access(target.parent, os.W_OK)):
             target.write_bytes(data)

@@ -246,7 +246,7 @@ class Pipeline:
         shown = len(size.groups), size.neurons, len(self.problem.rows), len(self.problem.lower)
         log.info("problem: %d groups with %d neurons, %d clauses, %d boxes", *shown)
         if not self.problem.network.piecewise_linear:
-            self._whole(Journal()).check(self.problem.network)
+            self.whole(Journal()).check(self.problem.network)
         if self.problem.beyond is not None:
             return self._unproved(self.problem.beyond)
         if self.checkpoint is not None and self.checkpoint.found is not None:
@@ -373,7 +373,7 @@ class Pipeline:
         hidden = hidden if cheap is None else cheap
         until = Until(self.status.clock, needless=needless)
         with torch_threads(1) if self.processes > 1 else nullcontext():
-            if self.recording is None and options.usual and self._whole(Journal()).by_many_boxes(self.problem):
+            if self.recording is None and options.usual and self.whole(Journal()).by_many_boxes(self.problem):
                 by_forms = FormBounder(double=self.target.dtype is torch.float64)
                 found = by_forms.bound(self.problem, until, self._worst)
             else:
@@ -390,7 +390,7 @@ class Pipeline:
         problem = self.problem
         if not isinstance(hidden, Frugal) or not is_large(problem.network, len(problem.lower)):
             return None
-        search = self._whole(Journal())
+        search = self.whole(Journal())
         if not self.too_many and search.by_slices(problem):
             return hidden.unswept()
         return hidden.cheap() if self.too_many or search.by_inputs(problem) else None
@@ -416,7 +416,7 @@ class Pipeline:
         """Branch and bound over the clauses that the root bounds left open."""
         listeners = [] if self.recording is None else [self.recording.writer]
         with tracing(self.request.trace, listeners) as journal:
-            whole = self._whole(journal)
+            whole = self.whole(journal)
             if self.recording is not None:
                 whole = self.recording.provable(whole)
             keeper = self._keeper(found, journal)
@@ -455,7 +455,7 @@ class Pipeline:
         keeping = self.request.config.search.keeping()
         return Keeper(keeping, clock, write, None if left is None else left.search)
 
-    def _whole(self, journal: Journal) -> ProblemSearch:
+    def whole(self, journal: Journal) -> ProblemSearch:
         """The search that the options ask for."""
         options = self.request.config.search
         return ProblemSearch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import math
 import struct
 import zlib
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from verifier.errors import InputError
 
 SMALLEST = 4
 """Pixels of the shorter side of an image; less is a vector with extra axes."""
@@ -79,6 +82,27 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
     filtered = np.hstack([np.zeros((height, 1), np.uint8), rows])  # every row begins with its filter: none
     body = zlib.compress(filtered.tobytes(), 9)
     return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+
+
+def image_file(image: NDArray[np.floating], picture: bool) -> bytes:
+    """The file of an image in its own shape: a picture (PNG), or an array (.npy) with its values as they are.
+
+    Raises InputError if a picture is wanted of what is no image.
+    """
+    if not picture:
+        stream = io.BytesIO()
+        np.save(stream, image, allow_pickle=False)
+        return stream.getvalue()
+    found = layout(image.shape)
+    if found is None:
+        raise InputError(f"an array of shape {image.shape} is no picture: take a file that ends in .npy")
+    return png(pixels_of(shares_of_white(found.image(image.astype(np.float64)))))
+
+
+def shares_of_white(image: Image) -> Image:
+    """Values from 0, black, to 1."""
+    low, high = span_of(image)
+    return (image - low) / (high - low)
 
 
 def data_uri(pixels: NDArray[np.uint8]) -> str:

@@ -166,3 +166,10 @@ def test_an_error_leaves_no_old_answer_behind(verify: Any, tiny: Any, tmp_path: 
     (tmp_path / "r").write_text("unsat\n")
     verify("missing.onnx", tiny.sat, "--result", tmp_path / "r")
     assert (tmp_path / "r").read_text() == "error\n"
+
+
+def test_the_list_of_commands_is_whole_on_a_small_terminal(verify: Any) -> None:
+    lines = verify("--help").out.partition("Commands:\n")[2].splitlines()
+    assert len(lines) >= 12
+    assert all(line.endswith((".", "?")) and not line.endswith("...") for line in lines)
+    assert max(map(len, lines)) <= 80

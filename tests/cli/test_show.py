@@ -35,6 +35,25 @@ def test_show_without_a_property(verify: Any, tiny: Any) -> None:
     assert "clauses" not in outcome.out
 
 
+@pytest.mark.parametrize(("kind", "lacking"), [(TensorProto.FLOAT16, "float16"), (TensorProto.FLOAT, None)])
+def test_show_speaks_of_the_precision_of_the_network(
+    verify: Any, tmp_path: Path, kind: int, lacking: str | None
+) -> None:
+    """Between 0.1 and 0.10001 there are float32 values, and none of float16."""
+    ends = [helper.make_tensor_value_info(name, kind, [1, 1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "n.onnx")
+    (tmp_path / "p.vnnlib").write_text(
+        "(declare-const X_0 Real)\n(declare-const Y_0 Real)\n"
+        "(assert (>= X_0 0.1))\n(assert (<= X_0 0.10001))\n(assert (<= Y_0 0.0))\n"
+    )
+    outcome = verify("show", tmp_path / "n.onnx", tmp_path / "p.vnnlib")
+    assert outcome.code == 0
+    assert ("value inside" in outcome.out) == (lacking is not None)
+    if lacking is not None:
+        assert f"  {lacking}   1 boxes have an input without a {lacking} value inside" in outcome.out
+
+
 def test_show_compares_the_counts_of_network_and_property(verify: Any, tiny: Any, tmp_path: Path) -> None:
     text = (
         Path(tiny.sat)

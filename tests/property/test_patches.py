@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from verifier.errors import InputError
-from verifier.property.patches import Patches, perturbed
+from verifier.property.changes import Change
+from verifier.property.patches import Patches
 from verifier.property.property import Property
 from verifier.property.robustness import Scaling
 from verifier.property.vnnlib import parse
@@ -125,15 +125,15 @@ def test_what_makes_no_sense_is_refused(task: Patches, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ball", "patch", "clip", "message"),
+    ("change", "message"),
     [
-        ((None, "inf"), (None, None), (0, 1), "eps or patch is missing"),
-        ((0.1, "inf"), (None, (0, 0)), (0, 1), "at is the place of a patch"),
-        ((0.1, "inf"), ((1, 1), None), (0, 1), "patch is given, so that eps and norm have no meaning"),
-        ((None, 2), ((1, 1), None), (0, 1), "patch is given, so that eps and norm have no meaning"),
-        ((None, "inf"), ((1, 1), None), None, "patch needs clip"),
+        (Change(clip=(0, 1)), "how may the input change"),
+        (Change(0.1, at=(0, 0)), "at is the place of a patch"),
+        (Change(0.1, patch=(1, 1), clip=(0, 1)), "eps and patch are two kinds of change"),
+        (Change(norm=2, patch=(1, 1), clip=(0, 1)), "norm is that of a ball: it has no meaning with patch"),
+        (Change(patch=(1, 1)), "patch needs clip"),
     ],
 )
-def test_a_ball_or_a_patch_is_given(ball: Any, patch: Any, clip: Any, message: str) -> None:
+def test_one_kind_of_change_is_described(change: Change, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        perturbed(image(4, 4), 0, ball, patch, (clip, PLAIN))
+        change.around(image(4, 4), 0, PLAIN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -184,3 +185,11 @@ def test_nothing_was_ever_open() -> None:
     left = frontier.all()
     assert left is not None
     assert len(left) == 0
+
+
+def test_the_worst_bound_is_never_rounded_up() -> None:
+    """The bounds of boxes are float64, and what is proved must not grow by rounding."""
+    bound = -0.7  # the nearest float32 lies above
+    frontier: Frontier[Named] = Frontier(10**9)
+    frontier.push(replace(domains([bound]), lower=torch.tensor([bound], dtype=torch.float64)))
+    assert bound - 1e-7 < frontier.lower() < bound

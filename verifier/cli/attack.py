@@ -9,7 +9,7 @@ import click
 from verifier.cli.options import common, instance, instance_paths, outputs
 
 
-@click.command()
+@click.command(short_help="Look for a counterexample only.")
 @instance
 @outputs
 @common

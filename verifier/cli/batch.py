@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from verifier.batch.run import Plan, Verdicts
 
 
-@click.command()
+@click.command(short_help="Decide many instances, and go on after an interruption.")
 @click.argument("sources", nargs=-1, required=True, metavar="CSV_OR_FOLDER...")
 @folders
 @click.option("--filter", "pattern", metavar="GLOB", help="Only networks or properties whose path or name matches.")

@@ -10,7 +10,7 @@ from verifier.cli.ball import Lists, images, neighbourhood
 from verifier.cli.options import common
 
 
-@click.command(cls=Lists)
+@click.command(cls=Lists, short_help="The largest certified and the smallest falsified radius.")
 @click.argument("net")
 @images
 @click.option("--input", "source", metavar="X.npy", help="A single input, before normalisation.")

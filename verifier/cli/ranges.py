@@ -9,7 +9,7 @@ import click
 from verifier.cli.options import common
 
 
-@click.command()
+@click.command(short_help="Certified minimum and maximum of every output.")
 @click.argument("net")
 @click.argument("prop", required=False)
 @click.option("--lower", metavar="L.npy", help="The lower end of the input box, in the place of PROP.")

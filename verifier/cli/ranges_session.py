@@ -21,7 +21,7 @@ from verifier.robustness.images import load_array
 
 if TYPE_CHECKING:
     from verifier.loading import Given
-    from verifier.ranging import Ranger
+    from verifier.ranging.ranger import Ranger
 
 MOST_SHOWN = 20
 """Lines of a table that is shown while it changes."""
@@ -46,7 +46,7 @@ class RangeSession(Delivery[Ranges]):
     def run(self) -> Ranges:
         request = begin(self, self.status, self._options | {"quiet": True}, load=self._instance)
         with self.status.phase("load"):
-            from verifier.ranging import Ranger
+            from verifier.ranging.ranger import Ranger
 
         rows = None if self._arrays["rows"] is None else _matrix(self._arrays["rows"])
         self._ranger = Ranger(request, self.status, rows, self._gap)
@@ -63,7 +63,9 @@ class RangeSession(Delivery[Ranges]):
         assert network is not None
         if prop is not None:
             return GivenFiles(network, prop)
-        return GivenArrays(network, load_array(self._arrays["lower"]), load_array(self._arrays["upper"]))
+        files = self._arrays["lower"], self._arrays["upper"]
+        lower, upper = (load_array(path) for path in files)
+        return GivenArrays(network, lower, upper, source=f"--lower {files[0]} --upper {files[1]}")
 
     def early(self, reason: Reason) -> Ranges:
         if self._ranger is not None:

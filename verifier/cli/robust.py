@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from verifier.cli.ball import Lists, neighbourhood
 from verifier.cli.options import Common, common, outputs, start_logging
-from verifier.output import prepare, say_document, write_whole
+from verifier.errors import InputError
+from verifier.output import prepare, say_document, write_bytes, write_whole
 
 if TYPE_CHECKING:
     from verifier.loading import GivenRobustness
+    from verifier.property.changes import Change
+
+CHANGE = ("eps", "norm", "patch", "at", "brightness", "contrast", "clip")
 
 
-@click.command(cls=Lists)
+@click.command(cls=Lists, short_help="Write or decide that all inputs near one have its class.")
 @click.argument("net")
 @click.option("--input", "source", required=True, metavar="X.npy", help="The input, before normalisation.")
 @click.option("--label", type=int, required=True, metavar="K", help="The class that must win.")
@@ -26,8 +31,14 @@ if TYPE_CHECKING:
 @click.option(
     "--at", nargs=2, type=click.IntRange(min=0), metavar="I J", help="Row and column of the patch, from 0; else any."
 )
+@click.option("--brightness", metavar="B", help="Instead of --eps: what is added to all pixels, at most.")
+@click.option("--contrast", metavar="C", help="The same as a share: pixels are multiplied by 1 - C to 1 + C.")
 @neighbourhood
 @click.option("-o", "--output", metavar="P.vnnlib", help="Where the property goes; '-' is stdout.")
+@click.option(
+    "--composed", metavar="N.onnx", help="Where NET behind --brightness and --contrast goes, which -o is about."
+)
+@click.option("--image", metavar="FILE", help="Write the image of a `sat` by --brightness or --contrast: .npy or .png.")
 @click.option("--verify", "decide", is_flag=True, help="Decide the property; the answer is as of `verify NET PROP`.")
 @outputs
 @common
@@ -39,77 +50,104 @@ def robust(net: str, output: str | None, decide: bool, **options: Any) -> int:
 
     With --patch the pixels of a rectangle take any values of --clip, in all channels, and all others stay as they are:
     --at one place, or at every place, with a box for each.
+
+    With --brightness and --contrast the image x becomes (1 + c) x + b, cut off at --clip if that is given, for all b up
+    to B and c up to C.  The property is then about the two inputs b and c of the network that --composed writes.
     """
-    names = ("source", "label", "eps", "patch", "at", "norm", "mean", "std", "clip")
-    ball = {name: options.pop(name) for name in names}
-    _check_change(ball)
-    _check(output, decide, ball["norm"], options)
+    from verifier.property.changes import Change
+
+    change = Change(**{name: options.pop(name) for name in CHANGE})
+    files = {name: options.pop(name) for name in ("composed", "image")}
+    _check(change, output, decide, files, options)
+    asked = RobustQuestion(net, change, **{name: options.pop(name) for name in ("source", "label", "mean", "std")})
     if not decide:
-        assert output is not None
         start_logging(options["quiet"], options["verbose"])
         Common.of(options)
-        write_property(output, net, ball)
+        assert output is not None
+        asked.write(output, files["composed"])
         return 0
     from verifier.cli.session import Session
 
-    with Session(net, output, options) as session:
-        request = session.begin() if output is not None else session.begin_without_file(lambda: given_by(net, **ball))
+    with Session(net, output, options, image=files["image"]) as session:
+        without = change.lit or output is None
+        request = session.begin_without_file(asked.given) if without else session.begin()
         from verifier import pipeline
 
         if output is not None:
             with session.status.phase("load"):
-                write_property(output, net, ball)
+                asked.write(output, files["composed"])
         session.answer = pipeline.decide(request, session.status)
     return session.code
 
 
-def _check_change(ball: Mapping[str, Any]) -> None:
-    """Raises UsageError unless a ball or a patch is described, and not both."""
-    if ball["patch"] is None:
-        if ball["at"] is not None:
-            raise click.UsageError("--at is the place of a patch: it needs --patch H W")
-        if ball["eps"] is None:
-            raise click.UsageError("how may the input change? Give --eps E, or --patch H W with --clip LO HI")
-        return
-    if ball["eps"] is not None or ball["norm"] != "inf":
-        raise click.UsageError("--patch: a patch has no radius and no norm; leave out --eps and --norm")
-    if ball["clip"] is None:
-        raise click.UsageError("--patch needs --clip LO HI, the range of values that its pixels take")
-
-
-def _check(output: str | None, decide: bool, norm: str, options: Mapping[str, Any]) -> None:
+def _check(
+    change: Change, output: str | None, decide: bool, files: Mapping[str, str | None], options: Mapping[str, Any]
+) -> None:
     """Raises UsageError for options that do not go together."""
+    try:
+        change.check("--")
+    except InputError as error:
+        raise click.UsageError(error.message) from None
     if output is None and not decide:
         raise click.UsageError("nothing to do: give -o P.vnnlib for the property, --verify for the answer, or both")
-    if output is not None and norm != "inf":
+    if output is not None and change.norm != "inf":
         raise click.UsageError(
-            f"--norm {norm}: a ball has no form in VNN-LIB 1.0, whose input sets are boxes (that of norm 1 is linear "
-            "only with further variables); leave out -o, --verify decides it without a file"
+            f"--norm {change.norm}: a ball has no form in VNN-LIB 1.0, whose input sets are boxes (that of norm 1 is "
+            "linear only with further variables); leave out -o, --verify decides it without a file"
         )
     if decide and output == "-":
         raise click.UsageError("with --verify stdout carries the answer: -o needs a file for the property")
     if not decide and (unused := [name for name in ("json", "result", "counterexample") if options[name]]):
         raise click.UsageError(f"--{unused[0]} is for the answer: it needs --verify")
+    _check_light(change, output, decide, files)
 
 
-def write_property(output: str, net: str, ball: Mapping[str, Any]) -> None:
-    """Writes the property to a file, or to stdout if that is '-'.  An older file is gone if this fails."""
-    prepare([output], [net, ball["source"]])
-    text = given_by(net, **ball).stated()[1].vnnlib()
-    if output == "-":
-        say_document(text)
-    else:
-        write_whole(output, text)
+def _check_light(change: Change, output: str | None, decide: bool, files: Mapping[str, str | None]) -> None:
+    """The same for what only other light needs."""
+    composed, image = files["composed"], files["image"]
+    if not change.lit and (unused := [name for name, path in files.items() if path is not None]):
+        raise click.UsageError(f"--{unused[0]} needs --brightness or --contrast: nothing else makes another network")
+    if change.lit and (output is None) != (composed is None):
+        raise click.UsageError("-o P.vnnlib and --composed N.onnx go together: the property is about that network")
+    if image is not None and not (decide and image.lower().endswith((".npy", ".png"))):
+        raise click.UsageError("--image is for the answer: it needs --verify, and a file that ends in .npy or .png")
 
 
-def given_by(net: str, source: str, label: int, **ball: Any) -> GivenRobustness:
-    """What the array in the file `source` may become; `ball` holds eps and norm or patch and at, mean, std, clip."""
-    from verifier.loading import GivenRobustness
-    from verifier.property.patches import perturbed
-    from verifier.robustness.images import load_array
-    from verifier.robustness.neighbourhood import Neighbourhood
+@dataclass(frozen=True)
+class RobustQuestion:
+    """What may become of an input that lies in a file."""
 
-    around = Neighbourhood.of(ball["norm"], ball["clip"], ball["mean"], ball["std"])
-    scale, patch = (around.clip, around.scaling), (ball["patch"], ball["at"])
-    near = perturbed(load_array(source), label, (ball["eps"], around.norm), patch, scale)
-    return GivenRobustness(net, near, source)
+    net: str
+    change: Change
+    source: str
+    label: int
+    mean: str
+    std: str
+
+    def given(self) -> GivenRobustness:
+        """Reads the input.  Raises InputError if it cannot be used."""
+        from verifier.loading import GivenRobustness
+        from verifier.property.robustness import Scaling
+        from verifier.robustness.images import load_array
+
+        near = self.change.around(load_array(self.source), self.label, Scaling.of(self.mean, self.std))
+        return GivenRobustness(self.net, near, self.source)
+
+    def write(self, output: str, composed: str | None) -> None:
+        """Writes the property to a file, or to stdout if that is '-', and the network that it is about, if it is new.
+
+        Older files are gone if this fails.
+        """
+        from verifier.network.models.onnx import OnnxModel
+
+        prepare([output, composed], [self.net, self.source])
+        model, task = self.given().stated()
+        text = task.vnnlib()
+        if composed is not None:
+            whole = task.fronted(model)
+            assert isinstance(whole, OnnxModel)
+            write_bytes(composed, whole.data)
+        if output == "-":
+            say_document(text)
+        else:
+            write_whole(output, text)

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from verifier.cli.options import Common, start_logging
-from verifier.errors import Undelivered
+from verifier.errors import InputError, Undelivered
 from verifier.naming import paths_of
-from verifier.output import LINE, all_of, prepare, say, tell, wrapped, write_file
+from verifier.output import LINE, all_of, prepare, say, tell, wrapped, write_bytes, write_file
 from verifier.result.delivery import Delivery
 from verifier.result.result import Result, Setting
 from verifier.result.status import Status, versions
@@ -40,10 +40,11 @@ class Sinks:
     counterexample: str | None = None
     quiet: bool = False
     proof: str | None = None  # written by the run itself
+    image: str | None = None  # of a counterexample that has one
 
     def prepare(self, *inputs: str) -> None:
         """Takes old answers away.  Raises InputError if a file cannot be written."""
-        prepare((self.json, self.result, self.counterexample, self.proof), inputs)
+        prepare((self.json, self.result, self.counterexample, self.proof, self.image), inputs)
 
     def write(self, result: Result) -> None:
         """All files, then stdout; an error goes to the files only.
@@ -59,6 +60,8 @@ class Sinks:
         if result.note is not None:
             log.warning("%s", result.note)
         attempts = [partial(write_file, path, text) for path, text in files.items()]
+        if self.image is not None and result.counterexample is not None:
+            attempts.append(partial(_write_image, self.image, result.counterexample.image))
         if result.verdict is not Verdict.ERROR:
             attempts.append(partial(say, self._text(result, body)))
         failed = all_of(attempts)
@@ -71,6 +74,16 @@ class Sinks:
         return result.verdict.value if self.quiet else body.rstrip("\n")
 
 
+def _write_image(path: str, image: Any) -> None:
+    """As an array, or as a picture.  Raises Undelivered."""
+    from verifier.pixels import image_file
+
+    try:
+        write_bytes(path, image_file(image, picture=path.lower().endswith(".png")))
+    except InputError as error:
+        raise Undelivered(f"{path} cannot be written: {error.message}") from error
+
+
 class Session(Delivery[Result]):
     """One instance by its paths, and where its verdict goes.
 
@@ -78,12 +91,19 @@ class Session(Delivery[Result]):
     that cannot be written to.  Raises Undelivered if the answer could not be written.
     """
 
-    def __init__(self, network: str, prop: str | None, options: dict[str, Any], proof: str | None = None) -> None:
+    def __init__(
+        self,
+        network: str,
+        prop: str | None,
+        options: dict[str, Any],
+        proof: str | None = None,
+        image: str | None = None,
+    ) -> None:
         """Takes the output options out of `options`; what is left are the common ones, as the user gave them."""
         super().__init__()
         outputs = {name: options.pop(name) for name in ("json", "result", "counterexample")}
         self.status = Status(Setting(network, prop))
-        self._sinks = Sinks(**outputs, quiet=options["quiet"], proof=proof)
+        self._sinks = Sinks(**outputs, quiet=options["quiet"], proof=proof, image=image)
         self._options = options
         start_logging(options["quiet"], options["verbose"])
         self._sinks.prepare(*paths_of(network), *([] if prop is None else [prop]))

@@ -14,13 +14,15 @@ from verifier.errors import UnsupportedOperator
 from verifier.output import say
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from verifier.network.models.onnx import OnnxModel
     from verifier.network.network import Network
     from verifier.property.joining import JointModel
     from verifier.property.property import Property
 
 
-@click.command()
+@click.command(short_help="Show layers, operators, boxes, clauses, what is unsupported.")
 @click.argument("files", nargs=-1, required=True, metavar="NET [PROP]")
 @common
 def show(files: tuple[str, ...], **options: Any) -> int:
@@ -36,6 +38,7 @@ def show(files: tuple[str, ...], **options: Any) -> int:
     from verifier.property.joining import JointModel
     from verifier.property.problem import check_counts
     from verifier.property.vnnlib import load_property
+    from verifier.result.counterexample import precision
 
     if prop is None:
         lines, usable = network_lines(load_onnx(net))
@@ -44,7 +47,7 @@ def show(files: tuple[str, ...], **options: Any) -> int:
     stated = load_property(prop)
     model = load_networks(net, stated)
     lines, usable = joint_lines(model) if isinstance(model, JointModel) else network_lines(model)
-    say("\n".join([*lines, "", *property_lines(prop, stated)]))
+    say("\n".join([*lines, "", *property_lines(prop, stated, precision(model))]))
     check_counts((model.n_in, model.n_out), stated)
     return 0 if usable else 2
 
@@ -156,8 +159,8 @@ def _merged_lines(network: Network) -> list[str]:
     return [] if left == network.relus else [f"merged      {left} neurons are enough: {why}"]
 
 
-def property_lines(path: str, prop: Property) -> list[str]:
-    """The property: boxes, and how many rows its clauses have."""
+def property_lines(path: str, prop: Property, dtype: np.dtype[Any]) -> list[str]:
+    """The property: boxes, and how many rows its clauses have; `dtype` is the precision of the network's inputs."""
     boxes, rows = prop.boxes, Counter(len(clause.rows) for clause in prop.clauses)
     lines = [
         f"property    {path}",
@@ -170,8 +173,8 @@ def property_lines(path: str, prop: Property) -> list[str]:
         points = int((boxes.upper == boxes.lower).all(axis=0).sum())
         lines.append(f"  inputs    from {boxes.lower.min():g} to {boxes.upper.max():g}, {points} of them fixed")
         lines.append(f"  widths    smallest {widths.min():g}, mean {widths.mean():g}, largest {widths.max():g}")
-        if not boxes.exact.all():
-            lines.append(f"  float32   {int((~boxes.exact).sum())} boxes have an input without a float32 value inside")
+        if lacking := int((~boxes.holds_floats(dtype)).sum()):
+            lines.append(f"  {dtype}   {lacking} boxes have an input without a {dtype} value inside")
     return lines + [f"warning     {text}" for text in prop.warnings]
 
 

@@ -29,7 +29,7 @@ def pair_options(command: F) -> F:
     return command
 
 
-@click.group()
+@click.group(short_help="Write common questions as VNN-LIB 2.0.")
 def template() -> None:
     """Write common questions as VNN-LIB 2.0: `verify NET P.vnnlib` then decides them.
 

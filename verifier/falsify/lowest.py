@@ -32,6 +32,12 @@ class Lowest:
         together = max(1, target.points_in_memory // max(self.samples, self.restarts))
         return torch.cat([self._of(target, some, generator, until) for some in clause.split(together)])
 
+    def lowered(
+        self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
+    ) -> Float[Tensor, "P n0"]:
+        """Where the fine descents lead from given points of clauses."""
+        return self._descended(self.descents[-1], target, target.room(clause).inside(x), clause, until)
+
     def _of(
         self, target: Target, clause: Int[Tensor, " C"], generator: torch.Generator, until: Clock
     ) -> Float[Tensor, "C k n0"]:

@@ -90,8 +90,27 @@ class Phases:
             found = F.conv2d(images, self.kernel, padding=left)
         else:
             found = F.conv2d(F.pad(images, (left[1], right[1], left[0], right[0])), self.kernel)
-        (n1, n2), (b1, b2) = self.size, self.before
-        return F.pixel_shuffle(found, self.stride)[..., b1 : b1 + n1, b2 : b2 + n2]
+        return self._interleaved(found)
+
+    def _interleaved(self, found: Float[Tensor, "B c_in_times_s_s m1 m2"]) -> Float[Tensor, "B c_in h0 w0"]:
+        """What `pixel_shuffle` gives, without the padding, which is never written."""
+        phases = found.unflatten(1, (-1, self.stride, self.stride))
+        whole = found.new_empty(len(found), phases.shape[1], *self.size)
+        for a, rows in enumerate(self._places(0)):
+            for b, columns in enumerate(self._places(1)):
+                part = whole[:, :, rows[0], columns[0]]
+                part.copy_(phases[:, :, a, b, rows[1], columns[1]])
+        return whole
+
+    def _places(self, axis: int) -> list[tuple[slice, slice]]:
+        """For each phase of an axis: where its entries go, and which of them are not padding."""
+        size, before, stride = self.size[axis], self.before[axis], self.stride
+        found = []
+        for phase in range(stride):
+            first = -(-(before - phase) // stride) if phase < before else 0
+            start = first * stride + phase - before
+            found.append((slice(start, None, stride), slice(first, first + len(range(start, size, stride)))))
+        return found
 
 
 _CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from verifier.arguments import shown, whole_number
 from verifier.errors import InputError
 from verifier.pixels import ImageLayout, is_flat, layout
-from verifier.property.ball import norm_number
 from verifier.property.near import Side
 from verifier.property.numbers import enclosure
 from verifier.property.property import Bools, Boxes, Property
-from verifier.property.robustness import LocalRobustness, Number, Robustness, Scaling, exact_number, side_atoms
+from verifier.property.robustness import Number, Robustness, Scaling, side_atoms
 from verifier.property.vnnlib.clauses import MAX_ATOMS, MAX_CLAUSES
 
 
@@ -37,8 +35,6 @@ class Patches(Robustness):
     clip: tuple[Number, Number]
     at: tuple[int, int] | None = None
     scaling: Scaling = field(default_factory=Scaling)
-
-    pictured: ClassVar[bool] = True
 
     def property(self) -> Property:
         self._winner()
@@ -75,12 +71,7 @@ class Patches(Robustness):
 
     def _sides(self) -> tuple[list[Side], list[Side], Bools]:
         """Where every input is outside of a patch, and inside; and per place which inputs are inside [N, n_x]."""
-        low, high = (exact_number(end, "clip") for end in self.clip)
-        if low > high:
-            raise InputError(f"clip is {self.clip[0]} to {self.clip[1]}: there is nothing between")
-        for i, value in enumerate(self.values()):
-            if not low <= value <= high:
-                raise InputError(f"value {i} of the centre, {float(value)}, is not in the clipping range")
+        low, high = self._clipping(self.clip)
         scales = zip(*self.scales(), strict=True)
         free = [((low - mean) / std, (high - mean) / std) for mean, std in scales]
         return [(value, value) for value in self.point()], free, self._covered()
@@ -124,31 +115,6 @@ class Patches(Robustness):
                 f"patch: an input of shape {shape} is no image; give it as height x width or channels x height x width"
             )
         return ImageLayout((axes[0], axes[1], axes[2]) if len(axes) == 3 else (1, axes[0], axes[1]))
-
-
-def perturbed(
-    centre: NDArray[Any],
-    label: int | None,
-    ball: tuple[Number | None, str | float],
-    patch: tuple[tuple[int, int] | None, tuple[int, int] | None],
-    scale: tuple[tuple[Number, Number] | None, Scaling],
-) -> Robustness:
-    """A ball (eps and norm) or a patch (size and place) with clip and scaling, for classes that are counted later.
-
-    Raises InputError unless exactly one of both is given, with all that it needs.
-    """
-    (eps, norm), (size, at), (clip, scaling) = ball, patch, scale
-    if size is None:
-        if at is not None:
-            raise InputError("at is the place of a patch: give patch, too")
-        if eps is None:
-            raise InputError("eps or patch is missing: how may the input change?")
-        return LocalRobustness(centre, label, 0, eps, clip, scaling, norm)
-    if eps is not None or norm_number(norm) is not None:
-        raise InputError("patch is given, so that eps and norm have no meaning: leave them out")
-    if clip is None:
-        raise InputError("patch needs clip, the range of values that its pixels take")
-    return Patches(centre, label, 0, size, clip, at, scaling)
 
 
 def _pair(values: Any, what: str, least: int) -> tuple[int, int]:

@@ -13,15 +13,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verifier.arguments import shown
 from verifier.errors import InputError
 from verifier.property.ball import Ball, norm_number
 from verifier.property.near import Near, Side
 from verifier.property.property import Boxes, Clause, ExactRow, Property, RoundedRows
+
+if TYPE_CHECKING:
+    from verifier.network.models.module import ModuleModel
+    from verifier.network.models.onnx import OnnxModel
 
 DIGITS = 17
 FORM = "local robustness"
@@ -38,6 +43,11 @@ class Scaling:
 
     mean: Sequence[Number] = (0,)
     std: Sequence[Number] = (1,)
+
+    @classmethod
+    def of(cls, mean: Any, std: Any) -> Scaling:
+        """From one number or several, also as text with commas."""
+        return cls(_several(mean), _several(std))
 
     def per_value(self, shape: tuple[int, ...]) -> tuple[list[Fraction], list[Fraction]]:
         """Mean and std of every entry of a flat input.
@@ -60,16 +70,21 @@ class Scaling:
 class Robustness(ABC):
     """What a centre may become, and that class `label` of `classes` must win there.
 
-    Requires: `centre` is in pixel space, before normalisation.
+    Requires: `centre` is in pixel space, before normalisation; it may have the axes of an image where a network takes
+    flat inputs.
     """
 
     centre: NDArray[Any]
     label: int | None  # None until the network is asked
     classes: int
 
-    pictured: ClassVar[bool] = (
-        False  # whether the centre may keep the axes of an image where a network takes flat inputs
-    )
+    def inputs(self) -> int:
+        """How many of them the property speaks of."""
+        return self.centre.size
+
+    def fronted(self, model: OnnxModel | ModuleModel) -> OnnxModel | ModuleModel:
+        """The network that the property speaks of, made of the one that was given; mostly that one itself."""
+        return model
 
     @abstractmethod
     def property(self) -> Property:
@@ -101,9 +116,19 @@ class Robustness(ABC):
             raise InputError(f"label {self.label} is not one of {self.classes} classes, of which there must be two")
         return self.label
 
+    def _clipping(self, clip: tuple[Number, Number]) -> Side:
+        """The range of valid values.  Raises InputError if it is empty, or if the centre is not in it."""
+        low, high = (exact_number(end, "clip") for end in clip_pair(clip))
+        if low > high:
+            raise InputError(f"clip is {clip[0]} to {clip[1]}: there is nothing between")
+        for i, value in enumerate(self.values()):
+            if not low <= value <= high:
+                raise InputError(f"value {i} of the centre, {float(value)}, is not in the clipping range")
+        return low, high
+
     def _over(self, boxes: Boxes, ball: Ball | None = None) -> Property:
         """That another class wins somewhere in the boxes."""
-        label, size = self._winner(), self.centre.size
+        label, size = self._winner(), self.inputs()
         rows = [
             ExactRow(tuple(sorted(((label, Fraction(1)), (j, Fraction(-1))))), (), Fraction(0), strict=False)
             for j in range(self.classes)
@@ -117,7 +142,7 @@ class Robustness(ABC):
         """The same as VNN-LIB 1.0, from the lines about the inputs."""
         label = self._winner()
         lines = [f"; local robustness: class {label} {title}"]
-        lines += [f"(declare-const X_{i} Real)" for i in range(self.centre.size)]
+        lines += [f"(declare-const X_{i} Real)" for i in range(self.inputs())]
         lines += [f"(declare-const Y_{j} Real)" for j in range(self.classes)]
         lines += [*inputs, "(assert (or"]
         lines += [f"    (and (>= Y_{j} Y_{label}))" for j in range(self.classes) if j != label]
@@ -181,7 +206,7 @@ class LocalRobustness(Robustness):
         """The clipping range in the coordinates of the network."""
         if self.clip is None:
             return None
-        low, high = (exact_number(end, "clip") for end in self.clip)
+        low, high = (exact_number(end, "clip") for end in clip_pair(self.clip))
         for i, value in enumerate(values):
             if max(value - eps, low) > min(value + eps, high):
                 raise InputError(
@@ -217,6 +242,21 @@ def _per_value(values: Sequence[Number], what: str, shape: tuple[int, ...]) -> l
     if len(found) != channels:
         raise InputError(f"{what} has {len(found)} values, an input of shape {list(shape)} has {channels} channels")
     return [value for value in found for _ in range(size // channels)]
+
+
+def clip_pair(clip: Any) -> tuple[Number, Number]:
+    """The range of valid inputs as it was given.  Raises InputError unless it is a pair."""
+    try:
+        low, high = clip
+    except (TypeError, ValueError):
+        raise InputError(f"clip is a pair of numbers, the range of valid inputs, not {shown(clip)}") from None
+    return low, high
+
+
+def _several(values: Any) -> tuple[Number, ...]:
+    if isinstance(values, str):
+        return tuple(values.split(","))
+    return tuple(values) if isinstance(values, Sequence) or hasattr(values, "__len__") else (values,)
 
 
 def exact_number(value: Number, what: str) -> Fraction:

@@ -52,7 +52,8 @@ class Counterexample:
 
     Guarantees: `y` is what the original network answers to the point `x` (float32, or float64 or float16 if that is
     what the network takes), and both satisfy clause `clause` of the property in exact arithmetic.  If `exact` is false,
-    some input of the clause's box has no such float between its bounds and one next to them stands in for it.
+    some input of the clause's box has no such float between its bounds and one next to them stands in for it.  If
+    something was put before the network that was given, that one gives an unsafe answer to the `image`, too.
 
     If it is `sharp`, a point of the decimal box (x itself if it lies inside, else the nearest one) is unsafe in real
     arithmetic, too: then no proof can contradict it.  Otherwise all that is known is what the network's own run gave.
@@ -66,6 +67,7 @@ class Counterexample:
     variables: tuple[Variable, ...] | None = None  # the tensors that a VNN-LIB 2.0 property declares, in order
     joint: Joint | None = None  # how the inputs and outputs of the joint network are those that are declared
     shape: tuple[int, ...] | None = None  # of the network's input, if it has one
+    image: NDArray[np.floating] | None = None  # what the inputs stand for, if a layer makes an image of them
     token: InitVar[object] = None
 
     def __post_init__(self, token: object) -> None:
@@ -126,14 +128,23 @@ def replay(
         clause = prop.witnessed(x, y) if np.isfinite(y).all() else None
         if clause is None:
             continue
+        front = getattr(model, "front", None)
+        if front is not None and not _confirmed(front.answer(x), x, prop):
+            continue
         own = prop.clauses[clause].box
         sharp, exact = judge is not None and judge(x, own), bool(prop.boxes.holds_floats(dtype)[own])
         shape = getattr(model, "input_shape", None)
-        found = Counterexample(x, y, clause, exact, sharp, prop.variables, prop.joint, shape, token=_REPLAYED)
+        image = None if front is None else front.image(x)
+        found = Counterexample(x, y, clause, exact, sharp, prop.variables, prop.joint, shape, image, token=_REPLAYED)
         if sharp or judge is None:
             return found
         blunt = blunt or found
     return blunt
+
+
+def _confirmed(y: NDArray[np.floating], x: NDArray[np.floating], prop: Property) -> bool:
+    """Whether the network behind a layer says the same to the image of a point: rounding may differ between both."""
+    return bool(np.isfinite(y).all()) and prop.witnessed(x, y) is not None
 
 
 def number(value: np.floating | float, positional: bool = False) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from verifier.pixels import data_uri, layout, pixels_of, span_of
+from verifier.pixels import data_uri, layout, pixels_of, shares_of_white
 
 if TYPE_CHECKING:
     from verifier.result.counterexample import Counterexample
@@ -49,12 +49,12 @@ def _seconds(result: Result) -> list[str]:
 
 
 def _witness(point: Counterexample) -> str:
-    found = layout(point.input.shape)
+    values = point.input if point.image is None else point.image
+    found = layout(values.shape)
     if found is None:
         return escape(_numbers(point.x))
-    image = found.image(np.asarray(point.x, np.float64))
-    low, high = span_of(image)
-    pixels = pixels_of((image - low) / (high - low))
+    image = found.image(np.asarray(values.reshape(-1), np.float64))
+    pixels = pixels_of(shares_of_white(image))
     height, width = pixels.shape[:2]
     times = max(1, -(-SIDE // min(height, width)))
     size = f'width="{times * width}" height="{times * height}"'

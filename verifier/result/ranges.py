@@ -57,7 +57,7 @@ class Ranges(Circumstances):
     ranges: tuple[Range, ...] = ()
     gap: float = 0.0
     reason: Reason | None = None
-    searches: int = 0  # thresholds that were decided, or tried to
+    domains: int = 0  # that were bounded in all searches
 
     def __len__(self) -> int:
         return len(self.ranges)
@@ -116,7 +116,7 @@ class Ranges(Circumstances):
             ],
             "gap": self.gap,
             "closed": self.closed,
-            "searches": self.searches,
+            "domains": self.domains,
             "reason": None if self.reason is None else self.reason.value,
         }
         return head | self.around(("load", "attack", "root", "search"), {})
@@ -128,6 +128,7 @@ _WHY = {
     Reason.MEMORY: "the memory did not suffice",
     Reason.NUMERICS: "floating-point arithmetic could not decide the rest",
     Reason.LIMIT: "the limit of domains was reached",
+    Reason.CLAIMED: "what a mixed-integer program claims is not proved",
 }
 
 

@@ -98,7 +98,7 @@ class Result(Circumstances):
     message: str | None = None  # one sentence for people
     counterexample: Counterexample | None = None
     rounding_witness: Counterexample | None = None
-    lower_bound: float | None = None  # of the largest row of the worst clause, certified; None if nothing is known
+    lower_bound: float | None = None  # of the largest row of the worst clause; see docs/formats.md; None: not known
     statistics: Statistics = field(default_factory=Statistics)
     undecided: Explanation | None = None  # why, and what to try
     proof: dict[str, Any] | None = None  # of an `unsat`: its file, bytes, SHA-256, leaves, seconds of writing
@@ -172,6 +172,8 @@ def _witness(counterexample: Counterexample | None) -> dict[str, Any] | None:
     # A float32 becomes the double of the same value, so the numbers read back exactly.
     x, y = counterexample.declared
     values: dict[str, Any] = {"x": x.tolist(), "y": y.tolist()}
+    if counterexample.image is not None:
+        values["image"] = counterexample.image.tolist()
     return values if counterexample.exact else values | {"exact": False}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -11,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.arguments import shown
-from verifier.errors import InputError
 from verifier.property.ball import norm_number
 from verifier.property.property import Property
-from verifier.property.robustness import LocalRobustness, Number, Scaling, exact_number
+from verifier.property.robustness import LocalRobustness, Number, Scaling, clip_pair, exact_number
 from verifier.property.vnnlib import parse
 
 SQUARE = 10**60
@@ -35,8 +32,8 @@ class Neighbourhood:
         """Takes one number for `mean` and `std`, or one per channel.  Raises InputError for an unknown norm."""
         return cls(
             str(norm_number(norm) or "inf"),
-            None if clip is None else _pair(clip),
-            Scaling(_several(mean), _several(std)),
+            None if clip is None else clip_pair(clip),
+            Scaling.of(mean, std),
         )
 
     def ball(self, centre: NDArray[Any], label: int, classes: int, eps: Number) -> LocalRobustness:
@@ -87,17 +84,3 @@ class Neighbourhood:
         clip = None if self.clip is None else [str(end) for end in self.clip]
         mean, std = ([str(value) for value in part] for part in (self.scaling.mean, self.scaling.std))
         return {"norm": self.norm, "clip": clip, "mean": mean, "std": std}
-
-
-def _several(values: Any) -> tuple[Number, ...]:
-    if isinstance(values, str):
-        return tuple(values.split(","))
-    return tuple(values) if isinstance(values, Sequence) or hasattr(values, "__len__") else (values,)
-
-
-def _pair(clip: Any) -> tuple[Number, Number]:
-    try:
-        low, high = clip
-    except (TypeError, ValueError):
-        raise InputError(f"clip is a pair of numbers, the range of valid inputs, not {shown(clip)}") from None
-    return low, high

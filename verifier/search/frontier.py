@@ -6,6 +6,7 @@ from typing import Generic
 
 import torch
 
+from verifier.bounding.core.rounding import float32_below
 from verifier.bounding.core.state import cat, tree_map
 from verifier.search.domains import DomainsT
 from verifier.shapes import Tensor
@@ -50,7 +51,7 @@ class Frontier(Generic[DomainsT]):
         assert self._store is not None
         places = free[: len(domains)]
         tree_map(lambda mine, other: mine.index_copy_(0, places, other.to(mine)), self._store, domains)
-        known = domains.lower.to("cpu", torch.float32)
+        known = float32_below(domains.lower.to("cpu"))
         self._rank[places] = torch.where(known.isnan(), -torch.inf, known.clamp(max=torch.finfo(known.dtype).max))
         self.open += len(domains)
         self.most = max(self.most, self.open)

@@ -24,7 +24,7 @@ from verifier.network.network import Network
 from verifier.property.problem import Problem
 from verifier.search.boxes.boxes import moves
 from verifier.search.boxes.space import InputOptions, contraction_of
-from verifier.search.domains import Outcome, Progress
+from verifier.search.domains import Offer, Outcome, Progress
 from verifier.search.groups import OneAfterAnother
 from verifier.search.journal import Journal, Merged, Settled
 from verifier.search.keeper import Keeper
@@ -34,6 +34,7 @@ from verifier.search.race import Race
 from verifier.search.saved import (
     Keeping,
     Members,
+    Saved,
 )
 from verifier.search.sharpen import Sharpening
 from verifier.search.signs.space import Policy
@@ -148,20 +149,40 @@ class ProblemSearch:
             self.journal.hear(Merged(sum(layer.superfluous for layer in problem.merged)))
         closed = torch.nonzero(closes(found.lower)).flatten().tolist()
         self.journal.hear(Settled(tuple(closed), lambda: found))
-        waiting = open_clauses(problem, found)
-        if not waiting:
+        until, left = Until(clock), None if keeper is None else keeper.left
+        offer = Offers(self.falsifier, target, clock, self.seed)
+        search = self.begun(problem, found, target.dtype, until, offer, left)
+        if search is None:
             return Outcome(None, None, Progress())
-        options = replace(self, inputs=replace(self.inputs, double=target.dtype is torch.float64))
-        task = SearchTask(options, problem, found, Until(clock), Offers(self.falsifier, target, clock, self.seed))
         if keeper is None:
-            return run(self._search(task, waiting), task.until, report)
-        search = task.going_on(waiting, keeper.left) if keeper.left is not None else self._search(task, waiting)
+            return run(search, until, report)
 
         def told(progress: Progress) -> None:
             report(progress)
             keeper.look(search)
 
-        return run(search, task.until, told)
+        return run(search, until, told)
+
+    def begun(
+        self,
+        problem: Problem,
+        found: ClauseBounds,
+        dtype: torch.dtype,
+        until: Until,
+        offer: Offer,
+        left: Saved | None = None,
+    ) -> Search | None:
+        """The search of all clauses that `found` has not closed; None if there are none.
+
+        `dtype` is the precision of the network; `offer` gets points, and ends the search if one is a counterexample.
+        `left` is what an earlier run has saved of it.
+        """
+        waiting = open_clauses(problem, found)
+        if not waiting:
+            return None
+        options = replace(self, inputs=replace(self.inputs, double=dtype is torch.float64))
+        task = SearchTask(options, problem, found, until, offer)
+        return self._search(task, waiting) if left is None else task.going_on(waiting, left)
 
     def _search(self, task: SearchTask, waiting: list[Members]) -> Search:
         """The search of some boxes: by their signs, group after group, or by smaller boxes, or a race of both."""

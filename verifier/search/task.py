@@ -221,7 +221,10 @@ class SearchTask:
         region = self.options.intermediate.completed(self.problem.network, part, self.until)
         root = Root.of(self.problem, [region], [clauses])
         space = SignSpace(root, self.options.policy, self.until, self.offer, Journal(above=journal))
-        return run(BranchAndBound(space, self.options.limits), self.until)
+        outcome = run(BranchAndBound(space, self.options.limits), self.until)
+        if self.options.policy.certain:
+            return outcome
+        return replace(outcome, progress=replace(outcome.progress, lower=-float("inf")))  # bounds of boxes are rigorous
 
     def worst(self, boxes: list[Members]) -> float:
         """What is known of boxes whose search has not begun."""

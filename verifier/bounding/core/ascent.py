@@ -140,6 +140,7 @@ class Adam(State):
     BETA1 = 0.9
     BETA2 = 0.999
     EPSILON = 1e-8
+    TINY = 2.0**-126  # roots of subnormal numbers take thirty times as long, and vanish beside EPSILON
 
     @classmethod
     def start(cls, like: Tensor) -> Adam:
@@ -149,7 +150,7 @@ class Adam(State):
         """point += size * direction, in place; t counts from 0."""
         self.mean.lerp_(gradient, 1 - self.BETA1)
         self.square.mul_(self.BETA2).addcmul_(gradient, gradient, value=1 - self.BETA2)
-        spread = self.square.div(1 - self.BETA2 ** (t + 1)).sqrt_().add_(self.EPSILON)
+        spread = self.square.div(1 - self.BETA2 ** (t + 1)).clamp_(min=self.TINY).sqrt_().add_(self.EPSILON)
         direction = self.mean.div(spread).div_(1 - self.BETA1 ** (t + 1))
         point.add_(direction.mul_(size))
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 import torch
 
 from verifier.bounding.core.ball import InputBall, Least
+from verifier.bounding.core.select import by_sign
 from verifier.bounding.core.state import COMMON, SHARED, State, cat
 from verifier.clock import Clock
 from verifier.functions import Function
@@ -248,7 +249,7 @@ def minimise_over_input(region: Region, coefficients: Float[Tensor, "D S n0"]) -
 
     With a ball it is the better one of two bounds, that of the box and that of the part in the ball.
     """
-    x0 = torch.where(coefficients >= 0, region.lower.unsqueeze(1), region.upper.unsqueeze(1))
+    x0 = by_sign(coefficients, region.lower.unsqueeze(1), region.upper.unsqueeze(1))
     value = (coefficients * x0).sum(dim=-1)
     if region.ball is None:
         return Least(value, x0)

@@ -54,3 +54,10 @@ def layer_slack(layer: Affine, region: Region, length: int) -> Float[Tensor, "D 
 def round_up(value: Tensor, roundings: int = 4) -> Tensor:
     """At least the exact value of a non-negative number computed with that many roundings."""
     return value * (1.0 + 2.0 * roundings * UNIT_ROUNDOFF)
+
+
+def float32_below(lower: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+    """The largest float32 that is no more than each number; NaN stays NaN."""
+    near = lower.to(torch.float32)
+    below = torch.nextafter(near, torch.full_like(near, -torch.inf))
+    return torch.where(near.to(lower.dtype) > lower, below, near)

@@ -11,6 +11,7 @@ import torch
 
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.rounding import TINY, round_up
+from verifier.bounding.core.select import by_sign
 from verifier.bounding.core.state import SHARED, State
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
@@ -110,7 +111,7 @@ class Kinks(State):
         at_kinks = self.gather(lam)
         negative = at_kinks.clamp(max=0)
         upper = self.upper if face is None else face.slope
-        mu = at_kinks * torch.where(at_kinks >= 0, choice.slope, upper)
+        mu = at_kinks * by_sign(at_kinks, choice.slope, upper)
         if self.sign is not None and choice.split is not None:
             mu = mu - self.sign * choice.split
         if face is None:
@@ -129,7 +130,7 @@ class Kinks(State):
         upper, gains = torch.addcmul(self.intercept, x_hat, self.upper), None
         if taken.choice.face is not None:
             upper, gains = taken.choice.face.above(upper, values, x_hat)
-        return torch.where(taken.lam >= 0, x_hat * taken.choice.slope, upper), gains
+        return by_sign(taken.lam, x_hat * taken.choice.slope, upper), gains
 
     def gains(self, x_hat: Float[Tensor, "D S a"], taken: Taken) -> Float[Tensor, "D S a"]:
         """What a unit of each lower slope adds to the bound."""

@@ -6,12 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from verifier.errors import InputError
 from verifier.network.network import Network
+
+if TYPE_CHECKING:
+    from verifier.network.models.front import Front
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -27,6 +30,7 @@ class SourceModel(ABC):
     input_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     path: Path | None = None
+    front: Front | None = None  # what stands before the network that was given, if something was put there
 
     @abstractmethod
     def network(self, far_bounds: bool = False) -> Network:

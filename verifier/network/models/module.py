@@ -55,6 +55,11 @@ class ModuleModel(SourceModel):
             raise InputError(f"the module changes its '{entry}' when it runs, so its answers may differ between calls")
         return found
 
+    def behind(self, first: nn.Module, input_shape: tuple[int, ...]) -> ModuleModel:
+        """The same behind another module, which takes inputs of that shape."""
+        with default_dtype(self._default):
+            return ModuleModel(nn.Sequential(first, self._module), input_shape)
+
     @contextmanager
     def _usual(self) -> Iterator[None]:
         """Inside, the code of the module runs as it would for its user, but functions are not compiled."""

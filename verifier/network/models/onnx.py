@@ -60,7 +60,7 @@ class OnnxModel(SourceModel):
         self.dtype = TYPES[sources[0].type.tensor_type.elem_type]
         require_finite(self.proto)
         require_sane(self.proto)
-        self._data = data
+        self.data = data
         self._external = load_external(self.proto, path)
         self._session: ort.InferenceSession | None = None
         self._takes_batches: bool | None = None if found.batches else False
@@ -161,7 +161,7 @@ class OnnxModel(SourceModel):
         Only a model that is too large for that is read again from its path.
         """
         if not self._external:
-            return self._data
+            return self.data
         if self.path.suffix != ".gz" and self.proto.ByteSize() >= _LARGEST_MESSAGE:
             return str(self.path)
         whole: bytes = self.proto.SerializeToString()

@@ -296,7 +296,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         """With one more box, decided by `finish` if that can do it."""
         assert decided.rows is not None
         decided.rows[place] = True
-        number, reason = boxes.number[place : place + 1], Reason.NUMERICS
+        number, reason, lower = boxes.number[place : place + 1], Reason.NUMERICS, float(boxes.lower[place])
         if self._finish is not None:
             self.journal.hear(Finishing(int(number)))
             clauses = self._table.number[boxes.root[place]][boxes.pending[place]]
@@ -306,8 +306,8 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             if outcome.reason is None:
                 self.journal.hear(Closed(number, By.FINISHED, lambda: boxes.select(torch.tensor([place]))))
                 return decided
-            reason = outcome.reason
-        return self._doubtful(int(number), decided, reason, float(boxes.lower[place]))
+            reason, lower = outcome.reason, max(lower, outcome.progress.lower)
+        return self._doubtful(int(number), decided, reason, lower)
 
     def _stuck(self, left: BoxDomains) -> list[tuple[int, bool]]:
         """Boxes for `finish`, the most urgent first, and whether there is no other way."""

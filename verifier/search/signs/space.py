@@ -15,6 +15,7 @@ import torch
 
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes, crossed
+from verifier.bounding.core.rounding import float32_below
 from verifier.bounding.core.state import State, cat, halved
 from verifier.bounding.solvers.solver import Proof
 from verifier.branching.base import Brancher, View
@@ -120,6 +121,7 @@ class Policy:
     offers: int = 8  # minimisers handed to the falsifier after each batch
     prover: Prover = field(default_factory=AsFound)
     imply: bool = True  # whole boxes begin with the signs that their clauses imply
+    certain: bool = False  # bounds of open domains are rigorous, too: one more evaluation of each
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +161,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         if bool(root.implied.any()):
             self.journal.hear(Implied(self._whole, root.numbers, lambda: _places(whole, whole.signs, _fixed(whole))))
         unknown = torch.full_like(root.known, torch.nan, dtype=torch.float32)
-        return Brood(whole, self._whole, none, root.known.float(), unknown, None, 0)
+        return Brood(whole, self._whole, none, float32_below(root.known), unknown, None, 0)
 
     def split(self, parents: SignDomains) -> Brood:
         parents = parents.to(self.root.device)
@@ -198,7 +200,10 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             )
 
     def certify(self, bounded: BoundedBrood) -> RemainingBrood:
-        """Close domains whose bounds cross, and those with a float64 bound above zero by one of the tiers."""
+        """Close domains whose bounds cross, and those with a float64 bound above zero by one of the tiers.
+
+        What is left has the bound of the search, or the rigorous one if that is wanted.
+        """
         brood, first = bounded.brood, bounded.found[0]
         batch = brood.batch
         lower = torch.fmax(first.lower, brood.lower)
@@ -206,8 +211,10 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         low, high = batch.cut()
         empty = closed = crossed(low, high).any(dim=1)
         self._close(brood.number[empty], By.CROSSED, batch.select(empty), Crossed())
+        sure = brood.lower
         for found in bounded.found:
-            closed = self._proved(brood, found, empty, closed)
+            closed, sure = self._proved(brood, found, empty, (closed, sure))
+        lower = sure if self.policy.certain else lower
         ambiguous = self.root.splittable(batch.signs, low, high)
         return RemainingBrood(brood.number, first.iterations, brood, first, lower, closed, ambiguous)
 
@@ -429,25 +436,33 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         return number
 
     def _proved(
-        self, brood: Brood, found: Climbed, empty: Bool[Tensor, " D"], closed: Bool[Tensor, " D"]
-    ) -> Bool[Tensor, " D"]:
-        """Which domains are closed now, also by the float64 bounds of these variables.
+        self,
+        brood: Brood,
+        found: Climbed,
+        empty: Bool[Tensor, " D"],
+        known: tuple[Bool[Tensor, " D"], Float[Tensor, " D"]],
+    ) -> tuple[Bool[Tensor, " D"], Float[Tensor, " D"]]:
+        """Which domains are closed now, also by the float64 bounds of these variables, and those bounds.
 
         Where float32 was too optimistic, later ascents get a margin for it; else they would stop too early for ever.
         """
+        closed, best = known
         # What overflowed in float32 need not do so in float64.
-        candidates = torch.nonzero(~empty & ~(found.lower <= 0)).flatten()
+        hopeful = ~(found.lower <= 0)
+        candidates = torch.nonzero(~empty if self.policy.certain else ~empty & hopeful).flatten()
         for some in candidates.split(CLOSE_TOGETHER) if len(candidates) else ():
             with self.bounding:
                 parts = list(self.policy.prover.proved(found.proof.select(some), brood.batch.select(some)))
             for part in parts:
                 rows, sure = some[part.rows], closes(part.lower)
-                excess = torch.where(sure, 0.0, found.lower[rows] - part.lower).nan_to_num(0.0, 0.0, 0.0)
+                missing = torch.where(hopeful[rows] & ~sure, found.lower[rows] - part.lower, 0.0)
+                excess = missing.nan_to_num(0.0, 0.0, 0.0)
                 self.margin = max(self.margin, 2 * float(excess.max()) if len(rows) else 0.0)
                 new = sure & ~closed[rows]
                 self._close(brood.number[rows[new]], By.BOUND, brood.batch.select(rows[new]), part.proof.select(new))
                 closed = closed.index_put((rows[sure],), torch.ones_like(sure[sure]))
-        return closed
+                best = best.index_put((rows,), torch.fmax(best[rows], float32_below(part.lower)))
+        return closed, best
 
     def _close(self, number: Int[Tensor, " d"], by: By, batch: Batch, proof: Proof) -> None:
         self.journal.hear(Closed(number, by, lambda: (batch, proof)))
