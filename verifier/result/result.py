@@ -30,6 +30,8 @@ class Statistics:
     looks: tuple[dict[str, object], ...] = ()  # comparisons of the lowest tier with the same without cuts
     claimed: str | None = None  # the verdict of a solver without proofs, if one was asked
     peak_rss_mb: float = 0.0
+    earlier_runs: int = 0  # that this one has continued; the counters are those of all
+    earlier_seconds: float = 0.0  # that they took
 
 
 @dataclass(frozen=True, slots=True)

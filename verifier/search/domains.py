@@ -70,6 +70,17 @@ class Counts:
             self.looks + other.looks,
         )
 
+    def __sub__(self, other: Counts) -> Counts:
+        """Without what another one has counted too."""
+        less = Counts(
+            {name: -count for name, count in other.tiers.items()},
+            -other.leaves,
+            -other.batches,
+            -other.iterations,
+            -other.seconds,
+        )
+        return replace(self + less, looks=self.looks[len(other.looks) :])
+
 
 @dataclass(frozen=True)
 class Progress:

@@ -237,9 +237,26 @@ class Journal:
     def counts(self) -> Counts:
         return self._statistician.counts
 
+    def begin_with(self, counts: Counts) -> None:
+        """What an earlier run has done counts as well."""
+        self._statistician.counts = self._statistician.counts + counts
+
+    def counted(self, notes: Sequence[Note]) -> Counts:
+        """What notes of a fork add to the counts of this journal."""
+        total = Counts()
+        for level, listener, note in notes:
+            if self._line[level] is self and isinstance(note, Counts) and listener == 0:
+                total = total + note
+        return total
+
     def numbers(self, count: int) -> range:
         """Numbers that no other domain has, in whatever search or process."""
         return self._tickets.take(count)
+
+    @property
+    def numbered(self) -> int:
+        """How many numbers have been given."""
+        return self._tickets.take(0).stop
 
     def hear(self, event: Event) -> None:
         for k, listener in enumerate(self._listeners):

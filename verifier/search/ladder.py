@@ -22,7 +22,7 @@ from verifier.search.look import Look
 from verifier.search.rungs import slopes
 from verifier.search.signs.root import Batch, Root
 from verifier.search.tiers import Climbed, Kept, Tier
-from verifier.shapes import Bool, Float, Int8, Tensor
+from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 SMOOTHING = 0.5
 """The weight of the newest improvement in the moving average along a path."""
@@ -97,6 +97,18 @@ class Schedule:
         self.floor = SLOWEST * self._found[0].lower.abs()
         self.grow(until)
         return self._found
+
+    def begin_up_to(self, tier: int, whole: Batch, until: Until) -> None:
+        """The same by all tiers up to that one at least, for domains of an earlier run."""
+        if not self._found:
+            self.begin(whole, until)
+        while len(self._found) <= tier:
+            self._begin_next(until)
+
+    def starts(self, tier: Int8[Tensor, " D"], clause: Int[Tensor, " D"]) -> Float[Tensor, "D W"]:
+        """The variables of the whole boxes, for domains of these tiers and clauses that have lost their own."""
+        tables = torch.stack([self._padded(found.variables) for found in self._found])
+        return tables[tier.long(), clause].nan_to_num(0.0)
 
     def _begin_next(self, until: Until) -> None:
         """Bound the whole boxes by one more tier, and so measure what it gains over the one below."""

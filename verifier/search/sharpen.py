@@ -18,6 +18,7 @@ from verifier.search.domains import Progress
 from verifier.search.hidden_trees import HiddenTrees
 from verifier.search.journal import Improved, Journal, Note
 from verifier.search.loop import BranchAndBound, Search
+from verifier.search.saved import SavedSharpening, SavedTree
 from verifier.search.signs.space import SignDomains, SignSpace
 
 SOON = 0.5
@@ -150,6 +151,14 @@ class Sharpener:
         """Whether no stage is left."""
         return self._stage >= self._options.stages
 
+    def saved(self, tree: SavedTree) -> SavedSharpening:
+        """A tree with the bounds that are known here; a stage that has begun begins anew."""
+        return SavedSharpening(tree, self._stage, self._wait)
+
+    def go_on(self, saved: SavedSharpening) -> None:
+        """The stages of another run are done.  Require: this one is given the bounds that they have found."""
+        self._stage, self._wait = saved.stage, saved.wait
+
     def ready(self, progress: Progress) -> bool:
         """Whether the search should now ask for bounds; time counts from the first call, or from the stage before."""
         now = time.monotonic()
@@ -208,7 +217,7 @@ class SharpenedSearch(Search):
         self._tree, self._sharper, self._shared = first, sharper, shared
         self._now: Search = first
         self._sharpener: Sharpener | None = sharpener
-        self._begun = False
+        self._begun = first.begun
         self.progress = first.progress
         self.outcome = first.outcome
 
@@ -224,6 +233,14 @@ class SharpenedSearch(Search):
             self._now.step()
         self._begun = True
         self.progress, self.outcome = self._now.progress, self._now.outcome
+
+    def saved(self, room: int) -> SavedSharpening | SavedTree | None:
+        if self._sharpener is None:
+            saved = self._now.saved(room)
+            assert saved is None or isinstance(saved, SavedTree)
+            return saved
+        tree = self._tree.saved(room)
+        return None if tree is None else self._sharpener.saved(tree)
 
     def close(self) -> None:
         self._now.close()

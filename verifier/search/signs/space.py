@@ -6,7 +6,7 @@ by rigorous bounds that cross, or by an exact leaf.  Whatever is not a number co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
@@ -17,7 +17,7 @@ import torch
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes, crossed
 from verifier.bounding.core.rounding import float32_below
-from verifier.bounding.core.state import cat, halved
+from verifier.bounding.core.state import State, cat, halved
 from verifier.bounding.solvers.solver import Proof
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
@@ -40,14 +40,19 @@ from verifier.search.journal import (
     Superseded,
 )
 from verifier.search.ladder import Ladder, Schedule, smoothed
+from verifier.search.saved import SavedRegion
+from verifier.search.signs.kept import BEST, KeptSigns, packed, unpacked
 from verifier.search.signs.leaves import solve_leaf
 from verifier.search.signs.points import halves, points, shares
 from verifier.search.signs.proving import AsFound, Proved, Prover
 from verifier.search.signs.root import Batch, Children, Root, split
 from verifier.search.signs.tighten import Never, Tightening
-from verifier.search.space import Leaves, Remaining, Space
+from verifier.search.space import Leaves, Recipe, Remaining, Space
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
+
+TOGETHER = 1024
+"""Domains of an earlier run that are unpacked at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +124,15 @@ class Policy:
     prover: Prover = field(default_factory=AsFound)
     imply: bool = True  # whole boxes begin with the signs that their clauses imply
     certain: bool = False  # bounds of open domains are rigorous, too: one more evaluation of each
+
+
+@dataclass(frozen=True, eq=False)
+class SignRecipe(Recipe):
+    """Boxes with their bounds, the clauses of each, and how domains are treated."""
+
+    boxes: SavedRegion
+    clauses: tuple[tuple[int, ...], ...]
+    policy: Policy
 
 
 class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
@@ -272,6 +286,71 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             scores,
             batch.kept(),
             shares,
+        )
+
+    def kept(self, domains: SignDomains, room: int) -> KeptSigns:
+        domains = domains.select(domains.lower.nan_to_num(nan=-torch.inf).argsort())
+        best = domains.scores.topk(min(BEST, domains.scores.shape[1]), dim=1)
+        rows = room // max(1, domains.variables[:1].numel() * domains.variables.element_size())
+        return KeptSigns(
+            domains.number,
+            domains.clause,
+            domains.lower,
+            domains.depth,
+            domains.tier,
+            packed(domains.signs),
+            domains.rise,
+            domains.variables[:rows].clone(),  # a view would be sent with all the rest
+            best.indices.to(torch.int32),
+            best.values,
+            domains.bounds,
+            domains.shares,
+        )
+
+    def basis(self) -> tuple[SavedRegion, tuple[tuple[int, ...], ...]]:
+        numbers, box = self.root.numbers.tolist(), self.root.box.tolist()
+        clauses = (
+            tuple(k for k, own in zip(numbers, box, strict=True) if own == b) for b in range(self.root.region.count)
+        )
+        return SavedRegion.of(self.root.region), tuple(clauses)
+
+    def recipe(self) -> SignRecipe:
+        return SignRecipe(*self.basis(), self.policy)
+
+    def begin_again(self, kept: Sequence[State]) -> list[SignDomains]:
+        """Whole boxes are bounded once more, by all tiers that domains are on: masks and gains were not kept."""
+        parts = [part for part in kept if isinstance(part, KeptSigns)]
+        self._whole = self._numbers(self.root.clauses, self.root.device)
+        highest = max((int(part.tier.max()) for part in parts), default=0)
+        with self.bounding:
+            self.schedule.begin_up_to(highest, Batch.whole(self.root), self._goal())
+        self.bounding.lap()  # whatever it took was counted once
+        return [self._unpacked(part) for part in parts]
+
+    def _unpacked(self, kept: KeptSigns) -> SignDomains:
+        device = self.root.device
+        kept = kept.to(device)
+        signs, clause = unpacked(kept.signs, self.root.kinks), kept.clause
+        bounds = kept.bounds if kept.bounds.shape[1] else None
+        batch = Batch(self.root, clause, signs, clause, bounds)
+        may = torch.cat([batch.select(rows).ambiguous() for rows in torch.arange(len(kept)).split(TOGETHER)])
+        scores = torch.zeros_like(may, dtype=kept.scores.dtype).scatter_(1, kept.best.long(), kept.scores)
+        variables = halved(self.schedule.starts(kept.tier, clause))
+        if kept.variables.shape[1] == variables.shape[1]:
+            variables[: len(kept.variables)] = kept.variables
+        return SignDomains(
+            kept.number,
+            clause,
+            kept.lower,
+            kept.depth,
+            kept.tier,
+            signs,
+            kept.rise,
+            clause.clone(),
+            variables,
+            torch.where(may, scores.clamp(min=0.0), -1.0).to(scores.dtype),
+            kept.bounds,
+            kept.shares,
         )
 
     def covering(self, domains: SignDomains) -> Int[Tensor, " D"]:
