@@ -18,7 +18,7 @@ from verifier.falsify.target import Target
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.search import offers
-from verifier.search.offers import LATER, SECONDS, SHARE, Offers
+from verifier.search.offers import ANEW, LATER, SECONDS, SHARE, Offers
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,7 @@ def test_restarts_have_a_share_of_their_own(
         hours.now += 0.2
         assert offer(SAFE, CLAUSES) is None
         assert seconds * len(made) <= SHARE * (hours.now - began) + seconds
+        assert not made or made[0] >= began + ANEW  # searches that end soon pay nothing
     assert 0.9 <= len(made) / (SHARE * (hours.now - began) / seconds) <= 1.1
 
 

@@ -22,6 +22,9 @@ SHARE = 0.06
 LATER = 0.5
 """Seconds of search before the first descent: the whole boxes have just been tried."""
 
+ANEW = 5.0
+"""Seconds of search before the first descent from new points: most searches have ended by then."""
+
 
 class Offers:
     """Replays every point that looks unsafe, and descends from points while that takes little of the time.
@@ -32,7 +35,7 @@ class Offers:
 
     def __init__(self, falsifier: Falsifier | None, target: Target, clock: Clock, seed: int = 0) -> None:
         self._falsifier, self._target, self._clock = falsifier, target, clock
-        self._near, self._anew = Allowance(), Allowance()
+        self._near, self._anew = Allowance(LATER), Allowance(ANEW)
         self._restarts: Iterator[Falsifier] = restarts(seed)
         self._home = os.getpid()
 
@@ -52,10 +55,10 @@ class Offers:
 
 
 class Allowance:
-    """A share of the time since it was made."""
+    """A share of the time since it was made, from some seconds on."""
 
-    def __init__(self) -> None:
-        self._began, self._spent = time.monotonic(), SHARE * LATER
+    def __init__(self, later: float) -> None:
+        self._began, self._spent = time.monotonic(), SHARE * later
 
     def spend(self, attack: Callable[[], Counterexample | None]) -> Counterexample | None:
         """What an attack finds, if there is time for it."""
