@@ -8,6 +8,7 @@
 # make fuzz MINUTES=10 SEED=0  random instances against exact answers; goes on where it stopped (build/fuzz)
 # make paper DATA=.../oval_paper OUT=results/paper  the paper's experiments; goes on where it stopped
 # make paper-quick DATA=.../oval_paper  a tenth of them
+# make gpu-check  what to run first on a machine with a GPU: a report to send (GPU=cuda:1, GPU=standin)
 # make docs    the documentation as a site in build/site, every link checked
 # make clean   removes what the other targets made
 #
@@ -30,7 +31,7 @@ TIMEOUT ?=
 OUT ?= results/$(notdir $(patsubst %/,%,$(FAMILY)))$(addprefix -,$(TIMEOUT))
 BATCH_ARGS ?=
 
-.PHONY: help install demo test test-all test-everywhere lint format bench regression benchmarks fuzz paper paper-quick docs clean
+.PHONY: help install demo test test-all test-everywhere lint format bench regression benchmarks fuzz paper paper-quick gpu-check docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -114,6 +115,12 @@ paper: $(READY)
 
 paper-quick: $(READY)
 	$(BIN)/python scripts/reproduce.py "$(DATA)" --out "$(OUT)" --quick $(PAPER_ARGS)
+
+# Which device is checked; `standin` needs no GPU.
+GPU ?= cuda
+
+gpu-check: $(READY)
+	$(BIN)/python scripts/gpu_check.py --device "$(GPU)" $(GPU_ARGS)
 
 # The tools of the site come when they are asked for first; the constraint keeps torch as it is.
 $(DOCS_READY): $(READY)

@@ -25,8 +25,10 @@ from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.masks import CutMasks, Form, Threshold, find_masks
 from verifier.bounding.hidden import RootBounds
 from verifier.bounding.solvers.alpha_crown import SlopeDual
+from verifier.bounding.solvers.bdd_plus import Blocks
 from verifier.bounding.solvers.big_m import Start
 from verifier.bounding.solvers.crown import Linear
+from verifier.bounding.solvers.decomposition import Decomposition
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import cuts_of
 from verifier.bounding.solvers.propagated import PropagatedDual, find
@@ -78,6 +80,15 @@ class Case:
     def batch(self) -> int:
         return self.region.count
 
+    def first(self, count: int) -> Case:
+        """The same with a smaller batch."""
+        return replace(self, region=self.region.select(slice(0, count)))
+
+    def on(self, device: torch.device) -> Case:
+        """The same on another device; the torch module stays where it is."""
+        region, objective = self.region.to(device), self.objective.to(device)
+        return replace(self, net=self.net.to(device), region=region, objective=objective)
+
     def unit(self) -> None:
         """Forward and backward of the torch module on the whole batch."""
         x = torch.rand(self.batch, *self.input_shape[1:], requires_grad=True)
@@ -109,7 +120,7 @@ def loops(case: Case) -> dict[str, Callable[[], None]]:
         "alpha_crown": _iteration(slopes, slopes.start()),
         "big_m": _iteration(plain, start),
     }
-    average = Average(torch.arange(case.batch))
+    average = Average(torch.arange(case.batch, device=case.region.lower.device))
     at = plain.evaluate(start)
     average.add(plain.primal(at)[0], at.z)
     for thresholds in CUTS:
@@ -124,6 +135,7 @@ def loops(case: Case) -> dict[str, Callable[[], None]]:
         wide = torch.nn.functional.pad(start, (0, dual.variables - start.shape[-1]))
         found[f"active_set, 1 mask ({form.value})"] = _iteration(dual, wide)
     found["saddle_point"] = _frank_wolfe(task, plain, start)
+    found["bdd_plus"] = _by_blocks(task)
     return found
 
 
@@ -146,6 +158,17 @@ def _frank_wolfe(task: Task, dual: Lagrangian, point: torch.Tensor) -> Callable[
     def step() -> None:
         replies = saddle.reply(primal, caps, with_cuts=True)
         saddle.answer([p.towards(reply, 0.1) for p, reply in zip(prices, replies, strict=True)])
+
+    return step
+
+
+def _by_blocks(task: Task) -> Callable[[], None]:
+    dual = Decomposition.of(task)
+    blocks = Blocks(dual, dual.start(), momentum=0.3)
+
+    def step() -> None:
+        blocks.visit(10.0)
+        blocks.move(10.0)
 
     return step
 

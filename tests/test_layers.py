@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 LAYERS = (
-    "checker errors files naming registry arguments output clock pixels precision processes machine shapes operators "
-    "functions network property result bounding branching falsify search proofs config loading pipeline survey "
-    "ranging api batch robustness report cli"
+    "checker errors files naming registry arguments output clock pixels precision cgroups processes machine "
+    "ray_cluster shapes operators functions network property result bounding branching falsify search proofs config "
+    "loading pipeline survey ranging api batch robustness report cli"
 ).split()
 # Those before the operators are one layer of leaves; __init__ and __main__ open the door to everything.
 DOORS = {"__init__", "__main__"}

@@ -325,7 +325,7 @@ def test_cores_are_those_that_this_process_may_use() -> None:
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
         return cores()
 
-    assert cores() == len(os.sched_getaffinity(0))
+    assert 1 <= cores() <= len(os.sched_getaffinity(0))
     with Forked(one) as answer:
         assert answer.wait() == 1
 

@@ -5,15 +5,14 @@ Nothing heavy is imported before a part of the machine is taken.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verifier.arguments import MOST_THREADS, device_name, seconds, whole_number
+from verifier.cgroups import ControlGroups
 from verifier.clock import Clock
 from verifier.errors import InputError
 from verifier.processes import cores, forkable
@@ -165,12 +164,14 @@ def memory_budget(wanted: int | None) -> int:
     return 4 * 2**30 if total is None else total // 2
 
 
-def memory_total() -> int | None:
-    """All of it, in bytes; None where the system does not tell."""
+def memory_total(groups: ControlGroups | None = None) -> int | None:
+    """All that this process may have, in bytes: a container may have less than the machine.
+
+    None where the system does not tell.
+    """
+    allowed = (groups or ControlGroups()).memory()
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return None
-    with contextlib.suppress(OSError, ValueError):  # a container may have less than the machine
-        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return total
+        return allowed
+    return total if allowed is None else min(total, allowed)

@@ -5,6 +5,7 @@ The entry points for Python (`verifier.api`), the command line and the workers o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from verifier import __version__, ray_cluster
 from verifier.bounding.clauses import ClauseBounder, ClauseBounds
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes
@@ -48,9 +50,13 @@ from verifier.result.result import PHASES, Result, Setting, Statistics
 from verifier.result.status import Status
 from verifier.result.undecided import Trail
 from verifier.result.verdict import Reason, Verdict
+from verifier.search.checkpoint import Checkpoint, Identity
+from verifier.search.cluster.engine import ClusterEngine
 from verifier.search.domains import Outcome, Progress
 from verifier.search.journal import Journal
+from verifier.search.keeper import Keeper, SavedRun
 from verifier.search.problem import ProblemSearch, Splitting
+from verifier.search.saved import Saved, SavedRoot
 from verifier.search.trace import tracing
 
 log = logging.getLogger(__name__)
@@ -70,6 +76,9 @@ class Request:
     trace: str | None = None  # the file that gets the search tree
     proof: str | None = None  # the file that gets the proof of an `unsat`
     trim: bool = False  # splits that it does not lean on are left out
+    resume: str | None = None  # the folder of checkpoints, from which an earlier run is continued
+    ray: bool = False  # whether trees are searched by the workers of a Ray cluster
+    address: str | None = None  # of that cluster; None: one that is started on this machine
 
     def recording(self) -> Recording | None:
         """Who writes the proof, if one is wanted.  Raises InputError if the options allow none."""
@@ -77,6 +86,25 @@ class Request:
             return None
         scribe = TrimmingScribe if self.trim else SignScribe
         return Recording(self.proof, self.config.bounding.hidden(), self.config.search.policy(), scribe)
+
+    def check(self) -> None:
+        """Raises InputError for what does not go together, or is not there."""
+        what = "--proof" if self.proof is not None else None if self.trace is None else "--trace"
+        if what is not None and self.resume is not None:
+            raise InputError(f"{what} tells of one run from its beginning, so it does not go with --resume")
+        if what is not None and self.ray:
+            raise InputError(f"{what} tells of what this machine has searched, so it does not go with --engine ray")
+        if self.address is not None and not self.ray:
+            raise InputError("--address is that of a Ray cluster: add --engine ray")
+        if self.ray:
+            ray_cluster.imported()
+
+    def checkpoint(self, loaded: Loaded) -> Checkpoint | None:
+        """Where the search is kept, and perhaps one that is to be continued.  Raises InputError for that of another."""
+        if self.resume is None:
+            return None
+        identity = Identity(loaded.model.sha256, loaded.property_sha256, __version__, self.config.shaping())
+        return Checkpoint(self.resume, identity)
 
     def status(self, phases: tuple[str, ...] = PHASES) -> Status:
         """Nothing is known yet; the time limit counts from now."""
@@ -89,11 +117,13 @@ def decide(request: Request, status: Status) -> Result:
 
     Guarantees: what the phases find out is in the status as soon as it is known.
     """
+    request.check()
     recording = request.recording()
     with WithinMemory(), request.machine.taken() as device:
         status.computes_on(device, request.machine.cores)
         with status.phase("load"), torch_threads(1):
             loaded = load(request, status)
+            checkpoint = request.checkpoint(loaded)
         try:
             with status.phase("load"), torch_threads(1):
                 problem = problem_of(loaded, request.seed, merging, as_needed if recording is None else as_given)
@@ -104,7 +134,8 @@ def decide(request: Request, status: Status) -> Result:
         if recording is not None:
             recording.begin(problem, *request.given.names)
         if problem.property.clauses:
-            result = Pipeline.of(request, status, problem, loaded.model, device, recording).decide()
+            pipeline = Pipeline.of(request, status, problem, loaded.model, device, recording)
+            result = pipeline.decide() if checkpoint is None else replace(pipeline, checkpoint=checkpoint).decide()
         else:
             result = status.conclude(Verdict.UNSAT)
         return result if recording is None else _with_proof(result, recording)
@@ -187,6 +218,7 @@ class Pipeline:
     problem: Problem
     target: Target
     recording: Recording | None = None
+    checkpoint: Checkpoint | None = None
 
     @classmethod
     def of(
@@ -217,6 +249,8 @@ class Pipeline:
             self.whole(Journal()).check(self.problem.network)
         if self.problem.beyond is not None:
             return self._unproved(self.problem.beyond)
+        if self.checkpoint is not None and self.checkpoint.found is not None:
+            return self._go_on(self.checkpoint.found)
         witness, found = self._first_look()
         if found is None or witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
@@ -233,6 +267,23 @@ class Pipeline:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
         if self.too_many is not None:
             return self.status.conclude(Verdict.UNKNOWN, Reason.LIMIT, self.too_many)
+        return self._searched(found)
+
+    def _go_on(self, left: SavedRun) -> Result:
+        """Where an earlier run was: its attack and its bounds of the root are not repeated."""
+        log.info("resume: %d earlier run(s) took %.1f s", left.runs, left.seconds)
+        found = left.root.found(self.problem)
+        self._note_root(found)
+        if left.reserve is not None:
+            point, clause = left.reserve
+            x, known = point.to(self.target.device, self.target.dtype).unsqueeze(0), torch.tensor([clause])
+            witness = self.target.replay(x, torch.full_like(x[:, 0], -torch.inf), known.to(self.target.device))
+            if witness is not None:
+                return self.status.conclude(Verdict.SAT, counterexample=witness)
+        return self._searched(found)
+
+    def _searched(self, found: ClauseBounds) -> Result:
+        """What the search makes of clauses that are open."""
         tiers = ", ".join(tier.name for tier in self.request.config.search.policy().ladder.tiers)
         ways = self.request.config.search.splitting
         log.info("search: splitting %s, tiers %s, processes %d", ways, tiers, self.processes)
@@ -368,11 +419,41 @@ class Pipeline:
             whole = self.whole(journal)
             if self.recording is not None:
                 whole = self.recording.provable(whole)
-            outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note)
+            keeper = self._keeper(found, journal)
+            with contextlib.ExitStack() as around:
+                if self.request.ray:
+                    whole = replace(whole, cores=1, engine=around.enter_context(contextlib.closing(self._cluster())))
+                outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note, keeper)
         self._note(outcome.progress)
         claimed = None if outcome.claimed is None else outcome.claimed.value
         self.status.statistics = replace(self.status.statistics, claimed=claimed)
         return outcome
+
+    def _cluster(self) -> ClusterEngine:
+        """The workers elsewhere; as many as there are cores, unless somebody says."""
+        from verifier.search.cluster.rays import RayCluster
+
+        request = self.request
+        keeping = request.config.search.keeping()
+        return RayCluster(self.target.model, keeping, address=request.address, workers=request.machine.threads)
+
+    def _keeper(self, found: ClauseBounds, journal: Journal) -> Keeper | None:
+        """Who writes checkpoints, if that is wanted; the numbers of an earlier run are not given again."""
+        checkpoint, clock = self.checkpoint, self.status.clock
+        if checkpoint is None:
+            return None
+        left, root = checkpoint.found, SavedRoot.of(found)
+        runs, seconds = (0, 0.0) if left is None else (left.runs, left.seconds)
+        if left is not None:
+            journal.numbers(left.numbers)
+
+        def write(search: Saved) -> None:
+            kept = self.target.reserve.found()
+            reserve = None if kept is None else (torch.from_numpy(kept.x), kept.clause)
+            checkpoint.write(SavedRun(root, search, journal.numbered, runs + 1, seconds + clock.elapsed(), reserve))
+
+        keeping = self.request.config.search.keeping()
+        return Keeper(keeping, clock, write, None if left is None else left.search)
 
     def whole(self, journal: Journal) -> ProblemSearch:
         """The search that the options ask for."""
@@ -388,6 +469,7 @@ class Pipeline:
             integer=options.mixed_integer(),
             journal=journal,
             cores=self.processes,
+            keeping=None if self.checkpoint is None else options.keeping(),
         ).within(self.request.config.bounding.budget)
 
     def _note(self, progress: Progress) -> None:
@@ -395,8 +477,19 @@ class Pipeline:
         status.open = progress.open
         before, status.trail = status.trail, status.trail.after(min(progress.lower, 0.0), progress.left)
         status.lower_bound = min(progress.lower, 0.0) if progress.open else status.lower_bound
+        for look in counts.looks[len(status.statistics.looks) :]:
+            log.info("search: %s", look)
+        left = None if self.checkpoint is None else self.checkpoint.found
         status.statistics = Statistics(
-            counts.domains, counts.tiers, counts.leaves, progress.max_open, counts.batches, counts.iterations
+            counts.domains,
+            counts.tiers,
+            counts.leaves,
+            progress.max_open,
+            counts.batches,
+            counts.iterations,
+            tuple(look.as_dict() for look in counts.looks),
+            earlier_runs=0 if left is None else left.runs,
+            earlier_seconds=0.0 if left is None else round(left.seconds, 6),
         )
         if status.trail.bounds is not before.bounds:
             log.debug("%s", status.snapshot())

@@ -8,6 +8,7 @@ must keep to libraries that are told to use a single one; torch is told here.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import pickle
 import signal
@@ -20,6 +21,8 @@ from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Generic, NoReturn, TypeVar, cast
+
+from verifier.cgroups import ControlGroups
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -221,9 +224,14 @@ def forkable() -> bool:
     return sys.platform == "linux"
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores(groups: ControlGroups | None = None) -> int:
+    """How many cores this process may use: those that it is bound to, and no more than its control groups allow.
+
+    A part of a core counts as one: two processes make more of one and a half cores than one does.
+    """
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = (groups or ControlGroups()).cpus()
+    return bound if allowed is None else max(1, min(bound, math.ceil(allowed)))
 
 
 def _labour(work: Callable[[Send], object], outbox: Connection, parent: int) -> NoReturn:

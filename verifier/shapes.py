@@ -14,7 +14,7 @@ A leading `*batch` stands for any number of batch axes.  The annotations are che
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float, Float64, Int, Int8
+from jaxtyping import Bool, Float, Float64, Int, Int8, UInt8
 from torch import Tensor
 
-__all__ = ["Bool", "Float", "Float64", "Int", "Int8", "Tensor"]
+__all__ = ["Bool", "Float", "Float64", "Int", "Int8", "Tensor", "UInt8"]

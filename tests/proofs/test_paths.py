@@ -36,9 +36,10 @@ from verifier.result.verdict import Verdict
 from verifier.search import race
 from verifier.search.journal import By, Closed, Event
 from verifier.search.loop import Search
-from verifier.search.problem import ProblemSearch, _Task
+from verifier.search.problem import ProblemSearch
 from verifier.search.signs.root import Batch
 from verifier.search.signs.space import SignSpace
+from verifier.search.task import SearchTask
 
 RELUS = ("search.splitting=relus", "search.sharpen.after=null")
 
@@ -191,8 +192,8 @@ class Stalled(Search):
 
 
 def test_a_race_that_signs_win(toy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    boxes = _Task.boxes
-    monkeypatch.setattr(_Task, "boxes", lambda task, members: Stalled(boxes(task, members)))
+    boxes = SearchTask.boxes
+    monkeypatch.setattr(SearchTask, "boxes", lambda task, members: Stalled(boxes(task, members)))
     monkeypatch.setattr(race, "FIRST_SLICE", 0.01)
     toy()
     assert toy.bounds

@@ -5,28 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 
 import pytest
-import torch
 from falsify import instances
-from forks import PATIENCE, alive, notebook, watched
-from search.cases import FAMILIES, Case, Named, domains, ignore, narrow, random_case, some_witness, unbounded
+from forks import PATIENCE, alive, watched
+from search.binary import Binary, Grown, closed
+from search.cases import FAMILIES, Case, ignore, narrow, random_case, some_witness, unbounded
 
 from verifier.bounding.core.base import Until
-from verifier.clock import Clock, Stopwatch
+from verifier.clock import Clock
 from verifier.processes import Send, forkable
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.boxes.space import InputOptions
 from verifier.search.domains import Counts, Outcome, Progress
-from verifier.search.journal import Bounded, Journal, Note
+from verifier.search.journal import Journal, Note
 from verifier.search.loop import BranchAndBound, Limits, Search, run
 from verifier.search.parallel import Cores, ForkedParts, SharedSearch, StepReport
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.space import Leaves, Remaining, Space
 
 pytestmark = [
     pytest.mark.usefixtures("unchecked"),
@@ -79,8 +77,22 @@ def test_the_files_of_cores_are_closed_with_them() -> None:
 # ---------------------------------------------------------------- parts that forks search
 
 
-def parts(cores: Cores | None = None, keep: Callable[[Sequence[Note]], None] = lambda notes: None) -> ForkedParts:
-    return ForkedParts(cores or Cores(2), keep)
+class Letters(Journal):
+    """Keeps all notes as they come, whatever they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[Note] = []
+
+    def receive(self, notes: Sequence[Note]) -> None:
+        self.notes.extend(notes)
+
+    def counted(self, notes: Sequence[Note]) -> Counts:
+        return Counts({"notes": len(notes)})
+
+
+def parts(cores: Cores | None = None, journal: Journal | None = None) -> ForkedParts:
+    return ForkedParts(cores or Cores(2), journal or Letters())
 
 
 def heard(forks: ForkedParts) -> Progress:
@@ -107,7 +119,8 @@ def test_a_process_that_rests_gives_its_core_back_once(ends: int) -> None:
 
 def test_progress_and_notes_come_together_and_the_outcome_at_last() -> None:
     go = os.pipe()
-    notes: list[Note] = []
+    journal = Letters()
+    notes = journal.notes
 
     def work(send: Send) -> Outcome:
         send(StepReport(Progress(Counts(), 5, 5, -3.0, 0.5), [(0, 0, "one")]))
@@ -116,7 +129,7 @@ def test_progress_and_notes_come_together_and_the_outcome_at_last() -> None:
         return Outcome(None, None, Progress(Counts(), 0, 6))
 
     own = Progress(Counts({"b": 1}), 1, 2, -1.0, 0.125)
-    with watched(), closing(parts(keep=notes.extend)) as forks:
+    with watched(), closing(parts(journal=journal)) as forks:
         forks.start(work, Progress(Counts(), 6, 6, -4.0, 0.75))
         assert forks.beside(own) == Progress(Counts({"b": 1}), 7, 8, -4.0, 0.875)
         while len(notes) < 3:
@@ -153,92 +166,6 @@ def test_closing_ends_forks() -> None:
 
 
 # ---------------------------------------------------------------- a tree that all processes write down
-
-
-@dataclass(frozen=True, eq=False)
-class Grown(Remaining):
-    """The children of one step, those of them that are open, and what else was found."""
-
-    open: Named
-    leaves: Leaves
-
-
-Twist = Callable[[list[int]], Grown | None]
-"""Gives another step than usual for the children with these numbers."""
-
-
-def usual(children: list[int]) -> None:
-    """No twist."""
-
-
-class Binary(Space[Named, list[int], Grown, Grown]):
-    """A complete binary tree: domain k has the children 2k and 2k + 1; those of the last level are closed.
-
-    Every process writes down whom it has split.
-    """
-
-    def __init__(self, depth: int, twist: Twist = usual) -> None:
-        self._depth, self._twist, self._book = depth, twist, notebook()
-        self.journal, self.bounding = Journal(), Stopwatch()
-        self.home = os.getpid()
-
-    def __del__(self) -> None:
-        os.close(self._book)
-
-    @property
-    def roots(self) -> int:
-        return 1
-
-    @property
-    def parents(self) -> int:
-        return 2
-
-    def whole(self) -> list[int]:
-        return [1]
-
-    def split(self, parents: Named) -> list[int]:
-        for number in parents.number.tolist():
-            os.write(self._book, f"{os.getpid()} {number}\n".encode())
-        time.sleep(0.002)  # so that everybody gets a share
-        return [2 * k + side for k in parents.number.tolist() for side in (0, 1)]
-
-    def bound(self, children: list[int]) -> Grown:
-        self.journal.hear(Bounded(torch.tensor(children), torch.zeros(len(children)), "binary"))
-        return (self._twist(children) if children != [1] else None) or self._step(children)
-
-    def _step(self, numbers: list[int]) -> Grown:
-        left = [k for k in numbers if k.bit_length() <= self._depth]
-        made = replace(
-            domains([-1.0 / k for k in left], depths=[k.bit_length() - 1 for k in left] or None),
-            number=torch.tensor(left, dtype=torch.long),
-        )
-        return Grown(torch.tensor(numbers), numbers[0].bit_length() - 1, made, Leaves())
-
-    def certify(self, bounded: Grown) -> Grown:
-        return bounded
-
-    def attack(self, left: Grown) -> None:
-        """Nothing is tried."""
-
-    def leaves(self, left: Grown) -> Leaves:
-        return left.leaves
-
-    def open(self, left: Grown, leaves: Leaves) -> Named:
-        return left.open
-
-    def covering(self, domains: Named) -> torch.Tensor:
-        raise AssertionError("nothing moves")
-
-    @property
-    def history(self) -> list[tuple[int, int]]:
-        """Processes and the domains that they have split."""
-        lines = os.pread(self._book, 2**20, 0).decode().splitlines()
-        return [(int(process), int(number)) for process, number in (line.split() for line in lines)]
-
-    @property
-    def abroad(self) -> bool:
-        """Whether this is a fork."""
-        return os.getpid() != self.home
 
 
 @pytest.fixture(autouse=True)
@@ -300,15 +227,6 @@ def test_forks_fork_in_turn() -> None:
     numbers = [number for _, number in space.history]
     assert len(numbers) == len(set(numbers))
     assert len({process for process, _ in space.history}) >= 3
-
-
-def closed(
-    children: list[int],
-    witness: Counterexample | None = None,
-    doubt: Reason | None = None,
-    undecided: float = INF,
-) -> Grown:
-    return Grown(torch.tensor(children), 1, domains([]), Leaves(None, witness, doubt, undecided))
 
 
 def test_a_witness_that_only_a_fork_meets(witness: Counterexample) -> None:

@@ -7,13 +7,8 @@ node: this package, and the files of the instances at the same paths (a shared f
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import logging
-import os
-import signal
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +17,7 @@ from verifier.batch.instances import Instance
 from verifier.batch.jobs import Job, Reply, Terms
 from verifier.batch.process import Launch, Supervisor, WorkerLost, lost
 from verifier.errors import InputError
+from verifier.ray_cluster import imported, join
 
 RETRIES = 3
 """How often Ray repeats a task whose node, or whose process, was lost."""
@@ -36,8 +32,8 @@ class RayEngine(Engine):
     launch: Launch = field(default_factory=Launch)
 
     def run(self, instances: Sequence[Instance], terms: Terms, observer: Observer) -> Run:
-        ray = _ray()
-        self._join(ray)
+        ray = imported()
+        join(ray, self.address, self.cpus, self.launch.verbose)
         try:
             self._check_nodes(ray, terms)
             solve = ray.remote(_solve).options(**self._demand(terms))
@@ -49,22 +45,6 @@ class RayEngine(Engine):
                     yield instance, _reply(ray, reference, terms.job(instance))
         finally:
             ray.shutdown()  # ends the tasks of this batch; a cluster of others goes on
-
-    def _join(self, ray: Any) -> None:
-        # Ray takes these from the environment only: nothing is reported to anybody, and a cluster that does not
-        # answer is given up after half a minute instead of seven.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        if self.address is not None:
-            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
-        options: dict[str, Any] = {"log_to_driver": self.launch.verbose, "logging_level": logging.ERROR}
-        if self.address is None:
-            options |= {"num_cpus": self.cpus, "include_dashboard": False}
-        try:
-            with _own_signals():
-                ray.init(address=self.address or "local", **options)
-        except (ConnectionError, OSError, ValueError, RuntimeError) as error:
-            where = self.address or "this machine"
-            raise InputError(f"there is no Ray cluster at {where}: {' '.join(str(error).split())}") from error
 
     def _check_nodes(self, ray: Any, terms: Terms) -> None:
         """A task that fits on no node would wait for ever."""
@@ -106,22 +86,3 @@ def _reply(ray: Any, reference: Any, job: Job) -> Reply:
         if not isinstance(cause, WorkerLost):  # no worker can be started there: so it will be for all
             raise cause from error
         return lost(job, cause, 0.0)
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; a batch treats it as Ctrl-C."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise InputError("--engine ray needs Ray: pip install 'strata-verifier[ray]'") from error
-    return ray

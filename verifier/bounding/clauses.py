@@ -66,13 +66,13 @@ class ClauseBounder:
         workers: Workers = IN_TURN,
     ) -> ClauseBounds:
         """`report` hears the worst bound so far after each batch; `workers` share the hidden neurons."""
-        lower = problem.lower.new_full((len(problem.rows),), -torch.inf)
+        lower = torch.full((len(problem.rows),), -torch.inf, dtype=problem.lower.dtype)  # in main memory till the end
         points: dict[int, Tensor] = {}
         regions: dict[int, Region] = {}
         rows_of: dict[int, tuple[int, bool]] = {}
         errors: dict[int, float] = {}
         seen = torch.inf
-        boxes = torch.arange(len(problem.lower), device=lower.device)
+        boxes = torch.arange(len(problem.lower), device=problem.lower.device)
         for some in boxes.split(boxes_together(problem.network, self.batch)):
             if until.expired():
                 break
@@ -80,7 +80,8 @@ class ClauseBounder:
             sides = problem.lower[some], problem.upper[some]
             hidden = self.intermediate.for_rows(problem.network, sides, table.objective, until)
             region = hidden.completed(problem.network, inputs_of(problem, some), until, workers)
-            found, swept, error, x0 = self._rows(problem.network, region, table, until)
+            *told, x0 = self._rows(problem.network, region, table, until)
+            found, swept, error, numbers = (part.cpu() for part in (*told, some))
             for clause, rows in table.rows_of.items():
                 best = int(found[rows].argmax())
                 lower[clause] = found[rows][best]
@@ -88,11 +89,10 @@ class ClauseBounder:
                 errors[clause] = float(error[rows][best])
                 if not bool(closes(lower[clause])) and x0 is not None and len(points) < self.most:
                     points[clause] = x0[rows][best]
-                    box = int(some[rows[0]])
-                    regions.setdefault(box, region.select(torch.tensor([rows[0]], device=lower.device)))
+                    regions.setdefault(int(numbers[rows[0]]), region.select(slice(rows[0], rows[0] + 1)))
                 seen = min(seen, float(lower[clause]))
             report(seen)
-        return ClauseBounds(lower, points, regions, rows_of, errors)
+        return ClauseBounds(lower.to(problem.lower.device), points, regions, rows_of, errors)
 
     def _rows(
         self, net: Network, region: Region, table: RowsOfBoxes, until: Until

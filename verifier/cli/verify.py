@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -29,10 +30,13 @@ class Short(click.Command):
 @click.option("--trace", metavar="FILE", help="Write the search tree as JSON lines.")
 @click.option("--proof", metavar="FILE", help="Write the proof of an `unsat`, for `verify check`.")
 @click.option("--trim", is_flag=True, help="Leave out splits that the proof does not lean on; takes longer.")
+@click.option("--resume", metavar="DIR", help="Keep checkpoints of the search there, and go on from one that is there.")
+@click.option(
+    "--engine", type=click.Choice(["local", "ray"]), default="local", help="Where to search. [default: local]"
+)
+@click.option("--address", metavar="HOST:PORT", help="The Ray cluster; without it Ray is started on this machine.")
 @common
-def verify(
-    files: tuple[str, ...], networks: tuple[str, ...], trace: str | None, proof: str | None, trim: bool, **options: Any
-) -> int:
+def verify(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) -> int:
     """Decide whether the network NET has the property PROP.
 
     The short form `verify NET PROP` is the same.  Instead of NET, `--network NAME=NET` is understood.  A property of
@@ -41,9 +45,15 @@ def verify(
     paths = instance_paths(files, networks)
     from verifier.cli.session import Session
 
+    trace, proof, trim, resume = (options.pop(name) for name in ("trace", "proof", "trim", "resume"))
+    elsewhere = {"ray": options.pop("engine") == "ray", "address": options.pop("address")}
     with Session(*paths, options, proof) as session:
-        request = session.begin(trace, proof, trim)
+        request = replace(session.begin(trace, proof, trim), resume=resume, **elsewhere)
         from verifier.pipeline import decide
 
         session.answer = decide(request, session.status)
+    if resume is not None and session.code in (0, 1):  # the answer is out: nobody will go on
+        from verifier.search.checkpoint import forget
+
+        forget(resume)
     return session.code

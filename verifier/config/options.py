@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from verifier.bounding.lp.integer import MixedInteger
     from verifier.falsify.base import Falsifier
     from verifier.search.loop import Limits
+    from verifier.search.saved import Keeping
     from verifier.search.sharpen import Sharpening
     from verifier.search.signs.space import Policy
 
 
 CALLS = 16
 """What one call of a bounder may hold is this part of the memory."""
+
+UNSHAPING = ("memory_mb", "max_domains", "max_batches", "checkpoint")
+"""Options that may change when a search is continued."""
 
 
 class Falsify(Options, frozen=True):
@@ -107,6 +111,13 @@ class Mip(Options, frozen=True):
     tolerance: Step = 1e-6  # by which a cut must be violated to be added
 
 
+class Checkpoints(Options, frozen=True):
+    """What `--resume` writes down while a search runs."""
+
+    seconds: Seconds = 30.0  # between two checkpoints; more where one takes longer than a hundredth of that
+    megabytes: Count = 64  # for variables, which only save time; what cannot be missed takes what it takes
+
+
 class SearchOptions(Options, frozen=True):
     """Branch and bound."""
 
@@ -119,6 +130,7 @@ class SearchOptions(Options, frozen=True):
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
     cost_ratios: tuple[Step, ...] | None = None
     patience: Count = 0  # domains that a tier bounds before the one above it is tried
+    look: Count = 0  # domains after which the lowest tier is compared with the same without cuts; 0: never
     branching: str | Options = "intercept"  # a name, or with its options as for a tier
     sharpen: Sharpen = Sharpen()
     tighten: Tighten = Tighten()
@@ -127,6 +139,7 @@ class SearchOptions(Options, frozen=True):
     memory_mb: Positive = 2048  # of waiting domains; beyond it the search goes depth-first
     max_domains: Positive | None = None  # give up after so many, with the bound so far
     max_batches: Positive | None = None  # give up after so many batches
+    checkpoint: Checkpoints = Checkpoints()
 
     def policy(self) -> Policy:
         """How domains are bounded and split."""
@@ -139,7 +152,7 @@ class SearchOptions(Options, frozen=True):
             raise ConfigError("at least one tier is needed", "search.tiers")
         if self.cost_ratios is not None and len(self.cost_ratios) != steps:
             raise ConfigError(f"{steps + 1} tiers need {steps} ratio(s)", "search.cost_ratios")
-        ladder = Ladder(tuple(_built(TIERS, tier) for tier in self.tiers), self.cost_ratios, self.patience)
+        ladder = Ladder(tuple(_built(TIERS, tier) for tier in self.tiers), self.cost_ratios, self.patience, self.look)
         every, method = self.tighten.every, HIDDEN.build(self.tighten.method)
         tightening = AfterSplit(method, every) if every else Never()
         rule = self.branching
@@ -161,6 +174,12 @@ class SearchOptions(Options, frozen=True):
         solver = Propagated.in_rounds(first, then, averaged=max(1, first.iterations // 2))
         trees = Trees(solver, Ascent.of(options.nodes, check_every=3), options.leaves)
         return Sharpening(Certified(solver), options.after, options.share, trees=trees)
+
+    def keeping(self) -> Keeping:
+        """How checkpoints are made."""
+        from verifier.search.saved import Keeping
+
+        return Keeping(self.checkpoint.seconds, self.checkpoint.megabytes * 2**20)
 
     def mixed_integer(self) -> MixedInteger:
         """The programs of `splitting: mip`."""
@@ -211,6 +230,13 @@ class Config(Options, frozen=True):
         if not self.falsify.attacks:
             del plain["falsify"]["attacks"]
         return plain
+
+    def shaping(self) -> dict[str, Any]:
+        """What a search that another run continues must have been made with: all but limits and attacks."""
+        plain = self.resolved()
+        search = {key: value for key, value in plain["search"].items() if key not in UNSHAPING}
+        bounding = {key: value for key, value in plain["bounding"].items() if key not in UNSHAPING}
+        return {"search": search, "bounding": bounding, "plugins": list(self.plugins)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Config.of, (self.resolved(),)  # the complete structs have no home that pickle could look them up in

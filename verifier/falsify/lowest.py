@@ -28,7 +28,7 @@ class Lowest:
 
     def points(self, target: Target, clause: Int[Tensor, " C"], until: Clock) -> Float[Tensor, "C k n0"]:
         """Of every clause the best point of each kind of descent."""
-        generator = torch.Generator(target.device).manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(self.seed)
         together = max(1, target.points_in_memory // max(self.samples, self.restarts))
         return torch.cat([self._of(target, some, generator, until) for some in clause.split(together)])
 

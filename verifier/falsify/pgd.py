@@ -154,7 +154,7 @@ class PGD(Falsifier):
     seed: int = 0
 
     def attack(self, target: Target, until: Clock) -> Counterexample | None:
-        generator = torch.Generator(target.device).manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(self.seed)
         points = self._points(target)
         scouted = rank(target, until)[: max(1, points // 2)]
         if len(scouted) == 1:

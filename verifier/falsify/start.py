@@ -39,7 +39,8 @@ def scatter(
 ) -> Float[Tensor, "N count n0"]:
     """Points of each box: the centre, then three inner points for every corner.
 
-    The same inner points, relative to the box, serve all boxes.
+    The same inner points, relative to the box, serve all boxes.  They are drawn in main memory: a seed means the
+    same on all devices.
     """
     axes, device = lower.shape[1], lower.device
     corners = (count - 1) // 4
@@ -47,12 +48,12 @@ def scatter(
     moving = torch.nonzero((upper > lower).any(0)).flatten()
     if inner and 0 < len(moving) <= SOBOL_AXES:
         share = torch.full((inner, axes), 0.5, device=device)
-        seed = int(torch.randint(2**31, (), generator=generator, device=device))
+        seed = int(torch.randint(2**31, (), generator=generator))
         engine = torch.quasirandom.SobolEngine(len(moving), scramble=True, seed=seed)
         share[:, moving] = engine.draw(inner).to(device)
     else:
-        share = torch.rand(inner, axes, generator=generator, device=device)
-    sides = torch.randint(2, (corners, axes), generator=generator, device=device, dtype=share.dtype)
+        share = torch.rand(inner, axes, generator=generator).to(device)
+    sides = torch.randint(2, (corners, axes), generator=generator, dtype=share.dtype).to(device)
     share = torch.cat([share.new_full((1, axes), 0.5), share, sides])
     low, high = lower[:, None], upper[:, None]
     return ((1 - share) * low + share * high).clamp(low, high)
@@ -101,7 +102,7 @@ def starts(
     witness = target.replay(x.flatten(0, 1), worst.flatten(), flat_clause)
     best = torch.argsort(worst, dim=1, stable=True)
     chosen = restarts // 2
-    others = torch.randperm(best.shape[1] - chosen, generator=generator, device=target.device)
+    others = torch.randperm(best.shape[1] - chosen, generator=generator).to(target.device)
     picked = torch.cat([best[:, :chosen], best[:, chosen + others[: restarts - 1 - chosen]]], dim=1)
     samples = x.gather(1, picked[..., None].expand(-1, -1, x.shape[-1]))
     return witness, torch.cat([corner(target, clause)[:, None], samples], dim=1)

@@ -163,7 +163,7 @@ class Encoder:
         """Those of all kinks of a group, sources in ascending order."""
         layer, index = self.sweep.net.layers[k - 1], self.sweep.kinks[k - 1].index
         units = torch.zeros(len(index), layer.size, dtype=torch.float64, device=layer.bias.device)
-        units[torch.arange(len(index)), index] = 1.0
+        units[torch.arange(len(index), device=index.device), index] = 1.0
         parts = [term.transpose(units).cpu().numpy() for _, term in layer.terms]
         return _ascending(parts, [source for source, _ in layer.terms])
 

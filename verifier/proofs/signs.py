@@ -32,7 +32,8 @@ class SignScribe:
         """Domains that a witness closes."""
         clauses = batch.root.numbers[batch.clause].tolist()
         for some, wording in self._worded(clauses, proof.precision):
-            part = proof.select(torch.tensor(some)) if len(some) < len(numbers) else proof
+            places = torch.tensor(some, device=batch.clause.device)
+            part = proof.select(places) if len(some) < len(numbers) else proof
             encoder = Encoder(part.witness, part.sweep, wording, part.rows)
             weights = part.witness.weights
             rows = np.ones((len(some), 1)) if weights is None else encoder.flat(weights)

@@ -27,8 +27,11 @@ class Statistics:
     max_open: int = 0
     batches: int = 0
     bound_iterations: int = 0
+    looks: tuple[dict[str, object], ...] = ()  # comparisons of the lowest tier with the same without cuts
     claimed: str | None = None  # the verdict of a solver without proofs, if one was asked
     peak_rss_mb: float = 0.0
+    earlier_runs: int = 0  # that this one has continued; the counters are those of all
+    earlier_seconds: float = 0.0  # that they took
 
 
 @dataclass(frozen=True, slots=True)

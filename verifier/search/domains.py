@@ -9,6 +9,7 @@ from typing import TypeVar
 from verifier.bounding.core.state import State
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason, Verdict
+from verifier.search.look import Look
 from verifier.shapes import Float, Int, Int8, Tensor
 
 Offer = Callable[[Tensor, Tensor], Counterexample | None]
@@ -52,6 +53,7 @@ class Counts:
     batches: int = 0
     iterations: int = 0
     seconds: float = 0.0  # inside of bounding calls and linear programs
+    looks: tuple[Look, ...] = ()
 
     @property
     def domains(self) -> int:
@@ -65,7 +67,19 @@ class Counts:
             self.batches + other.batches,
             self.iterations + other.iterations,
             self.seconds + other.seconds,
+            self.looks + other.looks,
         )
+
+    def __sub__(self, other: Counts) -> Counts:
+        """Without what another one has counted too."""
+        less = Counts(
+            {name: -count for name, count in other.tiers.items()},
+            -other.leaves,
+            -other.batches,
+            -other.iterations,
+            -other.seconds,
+        )
+        return replace(self + less, looks=self.looks[len(other.looks) :])
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from verifier.bounding.core.base import Bound, Objective
 from verifier.processes import Tickets
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts
+from verifier.search.look import Look
 from verifier.shapes import Bool, Float, Int, Tensor
 
 Place = tuple[int | float, ...]
@@ -94,6 +95,13 @@ class Bounded(Event):
     number: Int[Tensor, " D"]
     lower: Float[Tensor, " D"]
     tier: str
+
+
+@dataclass(frozen=True, eq=False)
+class Looked(Event):
+    """The lowest tier was compared with the same without cuts, and one of both goes on."""
+
+    look: Look
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +205,8 @@ class Statistician(Listener):
         match event:
             case Bounded(number=number, tier=tier):
                 return Counts({tier: len(number)})
+            case Looked(look=look):
+                return Counts(looks=(look,))
             case LeafSolved(tier=tier):
                 return Counts({tier: -1}, leaves=1)
             case Stepped(iterations=iterations, seconds=seconds):
@@ -227,9 +237,26 @@ class Journal:
     def counts(self) -> Counts:
         return self._statistician.counts
 
+    def begin_with(self, counts: Counts) -> None:
+        """What an earlier run has done counts as well."""
+        self._statistician.counts = self._statistician.counts + counts
+
+    def counted(self, notes: Sequence[Note]) -> Counts:
+        """What notes of a fork add to the counts of this journal."""
+        total = Counts()
+        for level, listener, note in notes:
+            if self._line[level] is self and isinstance(note, Counts) and listener == 0:
+                total = total + note
+        return total
+
     def numbers(self, count: int) -> range:
         """Numbers that no other domain has, in whatever search or process."""
         return self._tickets.take(count)
+
+    @property
+    def numbered(self) -> int:
+        """How many numbers have been given."""
+        return self._tickets.take(0).stop
 
     def hear(self, event: Event) -> None:
         for k, listener in enumerate(self._listeners):

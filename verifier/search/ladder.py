@@ -18,10 +18,11 @@ from torch.nn.functional import pad
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
+from verifier.search.look import Look
 from verifier.search.rungs import slopes
 from verifier.search.signs.root import Batch, Root
 from verifier.search.tiers import Climbed, Kept, Tier
-from verifier.shapes import Bool, Float, Int8, Tensor
+from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 SMOOTHING = 0.5
 """The weight of the newest improvement in the moving average along a path."""
@@ -40,21 +41,27 @@ class Ladder:
 
     `ratios`: how many times dearer a domain is on the next tier; without them it is measured while the search runs,
     and the tree then depends on the machine's mood.  `patience`: domains that a tier bounds before the one above it is
-    tried; 0 tries all tiers on the whole boxes first, as the paper does.
+    tried; 0 tries all tiers on the whole boxes first, as the paper does.  `look`: domains that the lowest tier bounds
+    before it is compared with itself without cuts; 0 never does.
     """
 
     tiers: tuple[Tier, ...] = field(default_factory=_slopes)
     ratios: tuple[float, ...] | None = None
     patience: int = 0
+    look: int = 0
 
     def lowest(self) -> Ladder:
         """The lowest tier alone."""
-        return Ladder(self.tiers[:1])
+        return Ladder(self.tiers[:1], look=self.look)
 
     def plain(self) -> Ladder:
         """The lowest tier alone, without cuts."""
         lowest = self.tiers[0]
         return Ladder((lowest if lowest.plain is None else lowest.plain,))
+
+    def after(self, look: Look | None) -> Ladder:
+        """The same for a search that goes on from one that has looked: where cuts clearly lose, there are none."""
+        return self.plain() if look is not None and look.clear else self
 
 
 class Schedule:
@@ -67,14 +74,21 @@ class Schedule:
         self.ladder, self.root = ladder, root
         self.climbers = [tier.climber(root) for tier in ladder.tiers]
         self.widths = [0] * len(self.climbers)
+        self._width = max(climber.width for climber in self.climbers)  # of the table of variables, for good
         self.gains = torch.zeros(len(self.climbers), root.clauses, device=root.device)  # of tier t over t - 1
         self.floor = torch.zeros(root.clauses, device=root.device)  # the least rise per level that is believed
         self._costs = [Cost(climber.iterations) for climber in self.climbers]
+        self.looked: Look | None = None
         self._whole: Batch | None = None
         self._found: list[Climbed] = []
 
     def name(self, tier: int) -> str:
         return self.climbers[tier].name
+
+    @property
+    def worst(self) -> float:
+        """The worst bound of a whole box, by the lowest tier.  Require: the boxes have been bounded."""
+        return float(self._found[0].lower.min())
 
     def begin(self, whole: Batch, until: Until) -> list[Climbed]:
         """Bound all clauses on their whole boxes by the lowest tier, and by those above it that need not wait."""
@@ -83,6 +97,18 @@ class Schedule:
         self.floor = SLOWEST * self._found[0].lower.abs()
         self.grow(until)
         return self._found
+
+    def begin_up_to(self, tier: int, whole: Batch, until: Until) -> None:
+        """The same by all tiers up to that one at least, for domains of an earlier run."""
+        if not self._found:
+            self.begin(whole, until)
+        while len(self._found) <= tier:
+            self._begin_next(until)
+
+    def starts(self, tier: Int8[Tensor, " D"], clause: Int[Tensor, " D"]) -> Float[Tensor, "D W"]:
+        """The variables of the whole boxes, for domains of these tiers and clauses that have lost their own."""
+        tables = torch.stack([self._padded(found.variables) for found in self._found])
+        return tables[tier.long(), clause].nan_to_num(0.0)
 
     def _begin_next(self, until: Until) -> None:
         """Bound the whole boxes by one more tier, and so measure what it gains over the one below."""
@@ -106,8 +132,35 @@ class Schedule:
     def climb(self, tier: int, batch: Batch, variables: Float[Tensor, "D V"], until: Until) -> Climbed:
         began = time.perf_counter()
         found = self.climbers[tier].climb(batch, variables[:, : self.widths[tier]], until)
-        self._costs[tier].in_tree(time.perf_counter() - began, len(batch))
+        seconds = time.perf_counter() - began
+        self._costs[tier].in_tree(seconds, len(batch))
+        plain = self.ladder.tiers[tier].plain
+        if tier == 0 and plain is not None and self.looked is None and 0 < self.ladder.look <= self._costs[0].domains:
+            self._look(plain, batch, variables, (found, seconds), until)
         return found
+
+    def _look(
+        self,
+        plain: Tier,
+        batch: Batch,
+        variables: Float[Tensor, "D V"],
+        found: tuple[Climbed, float],
+        until: Until,
+    ) -> None:
+        """Bound domains without cuts too; the tree goes on without them if that will be faster.
+
+        The variables of cuts come last, so what is left of them is a start for the same bounds without cuts.
+        """
+        climber = plain.climber(self.root)
+        width, began = climber.width, time.perf_counter()
+        other = climber.climb(batch, variables[:, :width], until)
+        seconds = time.perf_counter() - began
+        if until.expired():  # then both were cut short
+            return
+        names, lower = (self.name(0), climber.name), (found[0].lower, other.lower)
+        self.looked = Look.at(names, lower, (found[1], seconds))
+        if self.looked is not None and self.looked.chosen == climber.name:
+            self.climbers[0], self.widths[0], self._costs[0] = climber, width, Cost(climber.iterations)
 
     def probe(self, tier: int, batch: Batch, variables: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
         return self.climbers[tier].probe(batch, variables[:, : self.widths[tier]])
@@ -152,7 +205,7 @@ class Schedule:
 
     def _padded(self, variables: Float[Tensor, "D V"]) -> Float[Tensor, "D W"]:
         """As wide as the variables of any tier."""
-        return pad(variables, (0, max(climber.width for climber in self.climbers) - variables.shape[1]))
+        return pad(variables, (0, self._width - variables.shape[1]))
 
     def ratio(self, tier: int) -> float:
         """How many times dearer a domain is on `tier` than on the one below."""

@@ -14,6 +14,7 @@ from verifier.result.verdict import Reason
 from verifier.search.domains import Counts, DomainsT, Outcome, Progress, outweighed
 from verifier.search.frontier import Frontier
 from verifier.search.journal import Stepped, Superseded
+from verifier.search.saved import Saved, SavedPart, SavedTree
 from verifier.search.space import Leaves, Space
 
 Report = Callable[[Progress], None]
@@ -53,6 +54,13 @@ class Search(ABC):
     def step(self) -> None:
         """Go on for a moment.  Require: there is no outcome yet.  Guarantee: the first step begins the search."""
 
+    def saved(self, room: int) -> Saved | None:
+        """What another run needs to go on from here; None: it begins this search anew.
+
+        Require: no outcome yet.  `room` is for what only saves time, in bytes.
+        """
+        return None
+
     def close(self) -> None:  # noqa: B027 (most searches work in this process alone)
         """End whatever works beside this process: nobody takes another step."""
 
@@ -78,8 +86,8 @@ class BranchAndBound(Search, Generic[DomainsT]):
     def __init__(self, space: Space[DomainsT, Any, Any, Any], limits: Limits) -> None:
         self.space, self.limits = space, limits
         self._frontier: Frontier[DomainsT] = Frontier(limits.memory_bytes)
-        self._begun = False
-        self._undecided = float("inf")
+        self.begun = False
+        self.undecided = float("inf")
         self.witness: Counterexample | None = None
         self.doubt: Reason | None = None
         self.progress = Progress(lower=-float("inf"))
@@ -87,7 +95,10 @@ class BranchAndBound(Search, Generic[DomainsT]):
 
     def step(self) -> None:
         space = self.space
-        children = space.split(self._frontier.pop(space.parents)) if self._begun else space.whole()
+        if self.begun and not self.open:  # another run had closed the last domain
+            self._conclude(Leaves())
+            return
+        children = space.split(self._frontier.pop(space.parents)) if self.begun else space.whole()
         children = space.tighten(children)
         bounded = space.bound(children)
         left = space.certify(bounded)
@@ -99,12 +110,12 @@ class BranchAndBound(Search, Generic[DomainsT]):
 
     def _conclude(self, leaves: Leaves) -> None:
         """Take note of what one step found."""
-        self._begun = True
+        self.begun = True
         self.witness = leaves.witness
         self.doubt = outweighed(self.doubt, leaves.doubt)
-        self._undecided = min(self._undecided, leaves.undecided)
+        self.undecided = min(self.undecided, leaves.undecided)
         frontier = self._frontier
-        lower = min(frontier.lower(), self._undecided)
+        lower = min(frontier.lower(), self.undecided)
         share = frontier.share() / self.space.roots
         self.progress = Progress(self.space.journal.counts, frontier.open, frontier.most, lower, share)
         self.outcome = conclusion(self.witness, not self.open, self.doubt, self.limits, self.progress)
@@ -117,6 +128,30 @@ class BranchAndBound(Search, Generic[DomainsT]):
     def waiting(self) -> DomainsT | None:
         """All domains that wait; None if none ever did."""
         return self._frontier.all()
+
+    def part(self, room: int) -> SavedPart:
+        """All domains that wait, and what is known of those that never will again.  Require: it has begun."""
+        waiting = self.waiting()
+        domains = () if waiting is None or not len(waiting) else (self.space.kept(waiting, room),)
+        return SavedPart(domains, self.doubt, self.undecided)
+
+    def saved(self, room: int) -> SavedTree | None:
+        return self.saved_as(self.part(room)) if self.begun else None
+
+    def saved_as(self, part: SavedPart) -> SavedTree:
+        """This tree, if that is all that is left of it."""
+        counts = self.space.journal.counts - part.ahead
+        return SavedTree(part, counts, self._frontier.most, *self.space.basis())
+
+    def go_on(self, saved: SavedTree) -> None:
+        """Begin where another run was.  Require: not begun, and the space has the basis of the saved tree."""
+        part = saved.part
+        for domains in self.space.begin_again(part.domains):
+            self._frontier.push(domains)
+        self._frontier.most = max(self._frontier.most, saved.most)
+        self.space.journal.begin_with(saved.counts)
+        self._conclude(Leaves(None, None, part.doubt, part.undecided))
+        self.outcome = None  # that is for the next step to say
 
     def halve(self) -> BranchAndBound[DomainsT]:
         """Give half of the open domains away, to a search without limits.  Require: some are open."""
@@ -138,7 +173,7 @@ class BranchAndBound(Search, Generic[DomainsT]):
         elif waiting is not None:
             self.space.journal.hear(Superseded(waiting.number, self.space.covering(waiting)))
         self._frontier.most = max(self._frontier.most, other._frontier.most)
-        self._conclude(Leaves(None, self.witness, other.doubt, other._undecided))
+        self._conclude(Leaves(None, self.witness, other.doubt, other.undecided))
 
 
 def conclusion(

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from verifier.search.domains import Progress
 from verifier.search.loop import Search
+from verifier.search.saved import Saved
 
 T = TypeVar("T")
 
@@ -34,6 +35,10 @@ class Prepared(Search, Generic[T]):
             self._search = self._make(self._last)
         self._search.step()
         self.progress, self.outcome = self._search.progress, self._search.outcome
+
+    def saved(self, room: int) -> Saved | None:
+        """What the search needs that was made; the computation before it begins anew."""
+        return None if self._search is None else self._search.saved(room)
 
     def close(self) -> None:
         if self._search is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from verifier.result.verdict import Reason
 from verifier.search.domains import Outcome, Progress
 from verifier.search.loop import Search
+from verifier.search.saved import SavedRace, SavedRunner
 
 FIRST_SLICE = 1.0
 """Seconds that every search gets in the first round; rounds double."""
@@ -32,6 +33,15 @@ class Runner:
         self.search: Search | None = None
         self.progress = Progress()
         self.spent = 0.0
+
+    def saved(self, room: int, ended: bool) -> SavedRunner:
+        search = None if self.search is None or ended else self.search.saved(room)
+        return SavedRunner(search, self.spent, self.progress, ended)
+
+    def go_on(self, saved: SavedRunner) -> None:
+        """What another run has spent counts, unless it has left nothing to go on from."""
+        if saved.search is not None or saved.ended:
+            self.spent, self.progress = saved.spent, saved.progress
 
     def step(self) -> Outcome | None:
         began = time.perf_counter()
@@ -59,8 +69,9 @@ class Race(Search):
     what one of them cannot decide in floats, the others seldom can.
     """
 
-    def __init__(self, makers: Sequence[Callable[[], Search]]) -> None:
-        self._runners = [Runner(make) for make in makers]
+    def __init__(self, makers: Sequence[Callable[[], Search]], saved: SavedRace | None = None) -> None:
+        """Where another run is continued, the makers give searches that go on from what that one has saved."""
+        self._all = self._runners = [Runner(make) for make in makers]
         self._ended: list[Runner] = []
         self._round = self._runners[:]  # whose turn it is, and who follows in this round
         self._fastest = self._runners[0]
@@ -69,6 +80,23 @@ class Race(Search):
         self._turn_ends = self._turn()
         self.progress = Progress(lower=-float("inf"))
         self.outcome = None
+        if saved is not None:
+            self._go_on(saved)
+
+    def _go_on(self, saved: SavedRace) -> None:
+        for runner, left in zip(self._all, saved.runners, strict=True):
+            runner.go_on(left)
+        ended = [left.ended for left in saved.runners]
+        self._ended = [runner for runner, over in zip(self._all, ended, strict=True) if over]
+        self._runners = [runner for runner, over in zip(self._all, ended, strict=True) if not over]
+        self._reason, self._allowed = saved.reason, saved.allowed
+        self._seconds = saved.seconds / 2  # the round begins anew
+        self._round = []
+        self._next()
+
+    def saved(self, room: int) -> SavedRace:
+        runners = tuple(runner.saved(room, runner in self._ended) for runner in self._all)
+        return SavedRace(runners, self._seconds, self._reason, self._allowed)
 
     def step(self) -> None:
         runner = self._round[0]
@@ -87,7 +115,7 @@ class Race(Search):
         if outcome.witness is not None or outcome.reason is None or len(self._runners) == 1:
             self.outcome = Outcome(outcome.witness, outcome.reason, self.progress)
             return
-        self._runners.remove(runner)
+        self._runners = [other for other in self._runners if other is not runner]
         self._ended.append(runner)
         self._reason, self._allowed = outcome.reason, max(LEAST_REST, FAVOUR * runner.spent)
         self._next()

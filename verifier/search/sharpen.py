@@ -18,7 +18,8 @@ from verifier.search.domains import Progress
 from verifier.search.hidden_trees import HiddenTrees
 from verifier.search.journal import Improved, Journal, Note
 from verifier.search.loop import BranchAndBound, Search
-from verifier.search.signs.space import SignDomains
+from verifier.search.saved import SavedSharpening, SavedTree
+from verifier.search.signs.space import SignDomains, SignSpace
 
 SOON = 0.5
 """Seconds of search after which another core begins with it: one search in many then ends before it is used."""
@@ -28,6 +29,9 @@ HALF = 0.5
 
 LEAST = 1.0
 """Seconds of search between two stages, at least."""
+
+LIFT = 0.01
+"""The part of the worst bound of a whole box that a stage has to lift, too."""
 
 WORTH = 0.1
 """The part of what faces lose at the neurons of some group that a stage has to save, if another one is to follow."""
@@ -147,6 +151,14 @@ class Sharpener:
         """Whether no stage is left."""
         return self._stage >= self._options.stages
 
+    def saved(self, tree: SavedTree) -> SavedSharpening:
+        """A tree with the bounds that are known here; a stage that has begun begins anew."""
+        return SavedSharpening(tree, self._stage, self._wait)
+
+    def go_on(self, saved: SavedSharpening) -> None:
+        """The stages of another run are done.  Require: this one is given the bounds that they have found."""
+        self._stage, self._wait = saved.stage, saved.wait
+
     def ready(self, progress: Progress) -> bool:
         """Whether the search should now ask for bounds; time counts from the first call, or from the stage before."""
         now = time.monotonic()
@@ -205,14 +217,15 @@ class SharpenedSearch(Search):
         self._tree, self._sharper, self._shared = first, sharper, shared
         self._now: Search = first
         self._sharpener: Sharpener | None = sharpener
-        self._begun = False
+        self._begun = first.begun
         self.progress = first.progress
         self.outcome = first.outcome
 
     def step(self) -> None:
         if self._begun and self._sharpener is not None and self._sharpener.ready(self.progress):
-            self._now = self._tree = self._sharper(self._sharpener.regions(), self._tree)
-            if self._sharpener.over:
+            before, self._tree = self._tree, self._sharper(self._sharpener.regions(), self._tree)
+            self._now = self._tree
+            if self._sharpener.over or not _lifted(before, self._tree):
                 self._sharpener.close()
                 self._sharpener = None
                 self._now = self._shared(self._tree)
@@ -221,7 +234,21 @@ class SharpenedSearch(Search):
         self._begun = True
         self.progress, self.outcome = self._now.progress, self._now.outcome
 
+    def saved(self, room: int) -> SavedSharpening | SavedTree | None:
+        if self._sharpener is None:
+            saved = self._now.saved(room)
+            assert saved is None or isinstance(saved, SavedTree)
+            return saved
+        tree = self._tree.saved(room)
+        return None if tree is None else self._sharpener.saved(tree)
+
     def close(self) -> None:
         self._now.close()
         if self._sharpener is not None:
             self._sharpener.close()
+
+
+def _lifted(before: BranchAndBound[SignDomains], after: BranchAndBound[SignDomains]) -> bool:
+    """Whether the whole boxes of a tree have bounds that are worth another stage."""
+    old, new = (tree.space.schedule.worst for tree in (before, after) if isinstance(tree.space, SignSpace))
+    return not new - old < LIFT * abs(old)

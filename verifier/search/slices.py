@@ -24,6 +24,7 @@ from verifier.property.problem import Problem
 from verifier.search.boxes.boxes import middle
 from verifier.search.domains import Counts, Outcome, Progress
 from verifier.search.loop import Search
+from verifier.search.saved import SavedSlices, SavedTree
 from verifier.shapes import Float, Tensor
 
 THICK = 0.3
@@ -105,7 +106,7 @@ class SlicedSearch(Search):
         self._slicing, self._make = slicing, make
         self._parts = self._prepared(list(slices))
         self._search: Search | None = None
-        self._before = Progress(open=len(slices), lower=min(s.worst for s in slices), left=1.0)
+        self._before = Progress(open=len(slices), lower=min((s.worst for s in slices), default=0.0), left=1.0)
         self.progress, self.outcome = self._before, None
 
     def step(self) -> None:
@@ -148,6 +149,22 @@ class SlicedSearch(Search):
         share = sum(2.0**-s.cuts for s in left)
         worst = min((s.worst for s in left), default=float("inf"))
         self.progress = Progress(counts, len(left), max(self.progress.max_open, len(left)), worst, min(1.0, share))
+
+    @classmethod
+    def going_on(cls, slicing: Slicing, saved: SavedSlices, search: Search) -> SlicedSearch:
+        """After all slices were bounded: `search` is that of what they left."""
+        self = cls(slicing, (), lambda slices: search)
+        self._search, self._before = search, saved.before
+        self.progress = saved.before + search.progress
+        return self
+
+    def saved(self, room: int) -> SavedSlices | None:
+        """Nothing before the tree has begun."""
+        tree = None if self._search is None else self._search.saved(room)
+        if tree is None:
+            return None
+        assert isinstance(tree, SavedTree)
+        return SavedSlices(tree, self._before)
 
     def close(self) -> None:
         if self._search is not None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 
+from verifier.bounding.core.state import State
 from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.domains import DomainsT, outweighed
 from verifier.search.journal import Journal, Superseded, Undecided
+from verifier.search.saved import SavedRegion
 from verifier.shapes import Bool, Int, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a space is made."""
+
 
 ChildrenT = TypeVar("ChildrenT")
 BoundedT = TypeVar("BoundedT")
@@ -114,6 +123,25 @@ class Space(ABC, Generic[DomainsT, ChildrenT, BoundedT, RemainingT]):
         """
         self.journal.hear(Superseded(domains.number, self.covering(domains)))
         return begun
+
+    def kept(self, domains: DomainsT, room: int) -> State:
+        """Open domains as another run wants them; `room` is for what only saves time, in bytes."""
+        return domains
+
+    def basis(self) -> tuple[SavedRegion | None, tuple[tuple[int, ...], ...]]:
+        """What another run needs to make this space again: boxes with their bounds, and the clauses of each."""
+        return None, ()
+
+    def recipe(self) -> Recipe:
+        """What another process needs to make this space for the same problem."""
+        raise NotImplementedError(f"{type(self).__name__} is not made anywhere else")
+
+    def begin_again(self, kept: Sequence[State]) -> list[DomainsT]:
+        """Take the place of a space that was made of the same basis, and go on with domains that it kept.
+
+        Require: nothing was asked of this space yet.  Guarantee: the same domains; the journal hears nothing.
+        """
+        return [cast("DomainsT", domains) for domains in kept]
 
     @abstractmethod
     def covering(self, domains: DomainsT) -> Int[Tensor, " D"]:

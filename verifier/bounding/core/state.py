@@ -65,6 +65,8 @@ class State:
 
     def select(self: StateT, rows: Tensor | slice) -> StateT:
         """Some of the regions, by index or by a mask; a region may be named more than once."""
+        if isinstance(rows, Tensor) and rows.dtype is torch.bool:  # listed once, and not for each tensor again
+            rows = torch.nonzero(rows).flatten()
         return tree_map(lambda t: t[rows], self, axis=0)
 
     def part(self: StateT, start: int, stop: int) -> StateT:

@@ -27,7 +27,7 @@ from verifier.bounding.core.sweep import Remainder, Values
 from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.relaxation.relu import Kinks
 from verifier.operators import gamma
-from verifier.shapes import Float, Tensor
+from verifier.shapes import Bool, Float, Tensor
 
 ROUNDINGS = 5.0
 """What rounding costs a unit of a cut's multiplier, in slacks of its layer.
@@ -206,28 +206,61 @@ def project(r: Vector, up: Vector, down: Vector) -> None:
 
     Require: r >= 0.  Guarantee: the constraints hold afterwards, up to rounding.
     """
-    outside = torch.nonzero((_dot(r, up) > 1.0) | (_dot(r, down) > 1.0), as_tuple=True)
-    v, up, down = (_at(outside, side, r[0].shape) for side in (r, up, down))
+    outside = _places((_dot(r, up) > 1.0) | (_dot(r, down) > 1.0))
+    v, up, down = (outside.taken(side) for side in (r, up, down))
     one = torch.ones_like(v[0])
-    found = _nearest(v, (up, down), (one, one), [v[0] < v[0]] * len(v))
+    found = _nearest(v, (up, down), (one, one), [torch.zeros_like(v[0], dtype=torch.bool)] * len(v))
     scale = torch.maximum(_dot(found, up), _dot(found, down)).clamp_(min=1.0).reciprocal_()
-    for target, near in zip(r, found, strict=True):
-        target[outside] = near * scale
+    outside.put(r, [near * scale for near in found])
 
 
 def project_direction(g: Vector, r: Vector, up: Vector, down: Vector) -> None:
     """Replace the gradient g at the feasible point r by its nearest feasible direction, in place."""
     full = [_dot(r, side) >= 1.0 - ACTIVE for side in (up, down)]
-    touched = torch.nonzero(full[0] | full[1], as_tuple=True)
-    v, r, up, down = (_at(touched, side, g[0].shape) for side in (g, r, up, down))
-    bounds = tuple(torch.where(side[touched], 0.0, torch.inf).to(v[0].dtype) for side in full)
+    touched = _places(full[0] | full[1])
+    v, r, up, down, full = (touched.taken(side) for side in (g, r, up, down, full))
+    bounds = [torch.where(side, 0.0, torch.inf).to(v[0].dtype) for side in full]
     found = _nearest(v, (up, down), (bounds[0], bounds[1]), [x > 0 for x in r])
-    for target, near in zip(g, found, strict=True):
-        target[touched] = near
+    touched.put(g, found)
 
 
-def _at(place: tuple[Tensor, ...], vector: Vector, shape: torch.Size) -> list[Tensor]:
-    return [entry.expand(shape)[place] for entry in vector]
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """Some of all neurons, as a list: no others are worked on.  Its length is known by waiting for the device."""
+
+    shape: torch.Size
+    index: tuple[Tensor, ...]
+
+    def taken(self, vector: Vector) -> list[Tensor]:
+        return [entry.expand(self.shape)[self.index] for entry in vector]
+
+    def put(self, target: Vector, values: Vector) -> None:
+        for entry, value in zip(target, values, strict=True):
+            entry[self.index] = value
+
+
+@dataclass(frozen=True, eq=False)
+class _Marked:
+    """Some of all neurons, by marks: all are worked on, and nobody waits."""
+
+    marks: Bool[Tensor, "*batch"]
+
+    def taken(self, vector: Vector) -> list[Tensor]:
+        return list(vector)
+
+    def put(self, target: Vector, values: Vector) -> None:
+        for entry, value in zip(target, values, strict=True):
+            entry.copy_(torch.where(self.marks, value, entry))
+
+
+def _places(marks: Bool[Tensor, "*batch"]) -> _Listed | _Marked:
+    """Where there is something to do: few places as a rule.
+
+    A GPU does the work everywhere in less time than it takes to tell the host how many places there are.
+    """
+    if marks.device.type == "cpu":
+        return _Listed(marks.shape, torch.nonzero(marks, as_tuple=True))
+    return _Marked(marks)
 
 
 def _nearest(

@@ -182,7 +182,8 @@ class MostViolated(Selection):
 class RandomMasks(Selection):
     """Every bit a fair coin: what the oracle is to be compared with.
 
-    The coins are the same for all regions and objectives, so that a batch is bounded like its members.
+    The coins are the same for all regions and objectives, so that a batch is bounded like its members, and on all
+    devices, because they are tossed in main memory.
     source: [SCB], "Ran. Selection" in the appendix on the selection criterion
     """
 
@@ -190,12 +191,12 @@ class RandomMasks(Selection):
 
     def masks(self, geometries: Geometries, average: Average, form: Form, threshold: float, number: int) -> MaskSet:
         like = find_masks(geometries, average, form, threshold)
-        coins = torch.Generator(geometries.sweep.region.lower.device).manual_seed(1000 * self.seed + number)
+        coins = torch.Generator().manual_seed(1000 * self.seed + number)
         return tree_map(partial(_tossed, coins), like)
 
 
 def _tossed(coins: torch.Generator, like: Bool[Tensor, "D S ..."]) -> Bool[Tensor, "D S ..."]:
-    return torch.randint(2, like.shape[2:], generator=coins, device=like.device).bool().expand_as(like)
+    return torch.randint(2, like.shape[2:], generator=coins).bool().to(like.device).expand_as(like)
 
 
 def _middle(kinks: Kinks, x: Float[Tensor, "d S n"], x_hat: Float[Tensor, "d S n"]) -> Float[Tensor, "d S a"]:

@@ -65,6 +65,10 @@ class OnnxModel(SourceModel):
         self._session: ort.InferenceSession | None = None
         self._takes_batches: bool | None = None if found.batches else False
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the session, which is made again where it is needed."""
+        return self.__dict__ | {"_session": None}
+
     @property
     def numbers(self) -> int:
         """How many numbers its constants hold, zeros included."""

@@ -139,8 +139,8 @@ def moved_ends(parents: BoxDomains, children: BoxDomains) -> list[list[Place]]:
 
     Require: the children still have the numbers of their parents.
     """
-    row = {number: i for i, number in enumerate(parents.number.tolist())}
-    mine = parents.select(torch.tensor([row[number] for number in children.number.tolist()], dtype=torch.long))
+    order = parents.number.argsort()
+    mine = parents.select(order[torch.searchsorted(parents.number[order], children.number)])
     found: list[list[Place]] = [[] for _ in range(len(children))]
     for side, before, after in ((1, mine.low, children.low), (-1, mine.high, children.high)):
         moved = before != after

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from verifier.bounding.core.base import Until
-from verifier.bounding.core.state import cat
+from verifier.bounding.core.state import State, cat
 from verifier.bounding.relaxation.zonotope import fits_single, symbols_of, symbols_within
 from verifier.clock import Stopwatch
 from verifier.property.problem import Problem
@@ -26,7 +26,7 @@ from verifier.search.boxes.contract import Contraction
 from verifier.search.domains import Offer, Outcome, outweighed
 from verifier.search.implied import all_force
 from verifier.search.journal import Bounded, By, Clipped, Closed, Finishing, Journal, Place, Split
-from verifier.search.space import Leaves, Remaining, Space
+from verifier.search.space import Leaves, Recipe, Remaining, Space
 from verifier.shapes import Bool, Float, Int, Tensor
 
 Finish = Callable[[Tensor, Tensor, tuple[int, ...]], Outcome]
@@ -90,6 +90,13 @@ class RemainingBoxes(Remaining):
     corner: Float[Tensor, "L n0"]
 
 
+@dataclass(frozen=True, eq=False)
+class BoxRecipe(Recipe):
+    """The clauses that are searched."""
+
+    clauses: tuple[int, ...]
+
+
 class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
     """The clauses of a problem that are to be searched, by boxes of the input.
 
@@ -112,6 +119,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         self.bounding = Stopwatch()
         self.options = options or InputOptions()
         self._until, self._finish, self._net = until, finish, net
+        self._clauses = tuple(clauses)
         self._table = Table.of(problem, clauses)
         self._widths = self._table.upper - self._table.lower
         single = net if self.options.double else net.to(dtype=torch.float32)
@@ -162,6 +170,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
 
     def split(self, parents: BoxDomains) -> BoxDomains:
         with self._cutting:
+            parents = parents.to(self._table.lower.device)  # open boxes wait in main memory
             made = split(parents, min(self._least_children, self.parents))
             made = rounded_off(made.select(made.kinks.argsort()), self._table.ball)
             return self._born(made, made.number, lambda: moved_ends(parents, made))
@@ -208,7 +217,14 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
         return left.boxes if leaves.rows is None else left.boxes.select(~leaves.rows)
 
     def covering(self, domains: BoxDomains) -> Int[Tensor, " D"]:
-        return self._whole[domains.root]
+        return self._whole[domains.root.to(self._whole.device)]
+
+    def recipe(self) -> BoxRecipe:
+        return BoxRecipe(self._clauses)
+
+    def begin_again(self, kept: Sequence[State]) -> list[BoxDomains]:
+        self._whole = self._numbers(len(self._table.lower), self._table.lower.device)
+        return super().begin_again(kept)
 
     def _chunks(self, boxes: BoxDomains) -> list[BoxDomains]:
         """Parts of similar boxes whose zonotopes fit into the cache, judged by what their parents needed."""
@@ -289,7 +305,7 @@ class InputSpace(Space[BoxDomains, BoxDomains, BoundedBoxes, RemainingBoxes]):
             if outcome.witness is not None:
                 return replace(decided, witness=outcome.witness)
             if outcome.reason is None:
-                self.journal.hear(Closed(number, By.FINISHED, lambda: boxes.select(torch.tensor([place]))))
+                self.journal.hear(Closed(number, By.FINISHED, lambda: boxes.select(slice(place, place + 1))))
                 return decided
             reason, lower = outcome.reason, max(lower, outcome.progress.lower)
         return self._doubtful(int(number), decided, reason, lower)

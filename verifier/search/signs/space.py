@@ -6,7 +6,9 @@ by rigorous bounds that cross, or by an exact leaf.  Whatever is not a number co
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.closing import closes, crossed
 from verifier.bounding.core.rounding import float32_below
-from verifier.bounding.core.state import cat, halved
+from verifier.bounding.core.state import State, cat, halved
 from verifier.bounding.solvers.solver import Proof
 from verifier.branching.base import Brancher, View
 from verifier.branching.intercept import Intercept
@@ -30,6 +32,7 @@ from verifier.search.journal import (
     Implied,
     Journal,
     LeafSolved,
+    Looked,
     Moved,
     Narrowed,
     Place,
@@ -37,14 +40,19 @@ from verifier.search.journal import (
     Superseded,
 )
 from verifier.search.ladder import Ladder, Schedule, smoothed
+from verifier.search.saved import SavedRegion
+from verifier.search.signs.kept import BEST, KeptSigns, packed, unpacked
 from verifier.search.signs.leaves import solve_leaf
 from verifier.search.signs.points import halves, points, shares
-from verifier.search.signs.proving import AsFound, Prover
+from verifier.search.signs.proving import AsFound, Proved, Prover
 from verifier.search.signs.root import Batch, Children, Root, split
 from verifier.search.signs.tighten import Never, Tightening
-from verifier.search.space import Leaves, Remaining, Space
+from verifier.search.space import Leaves, Recipe, Remaining, Space
 from verifier.search.tiers import CLOSE_TOGETHER, Climbed, Crossed
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
+
+TOGETHER = 1024
+"""Domains of an earlier run that are unpacked at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +126,15 @@ class Policy:
     certain: bool = False  # bounds of open domains are rigorous, too: one more evaluation of each
 
 
+@dataclass(frozen=True, eq=False)
+class SignRecipe(Recipe):
+    """Boxes with their bounds, the clauses of each, and how domains are treated."""
+
+    boxes: SavedRegion
+    clauses: tuple[tuple[int, ...], ...]
+    policy: Policy
+
+
 class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
     """The tree over the signs of all kinks of a problem."""
 
@@ -149,12 +166,13 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         return Brood(whole, self._whole, none, float32_below(root.known), unknown, None, 0)
 
     def split(self, parents: SignDomains) -> Brood:
+        tier = int(parents.tier[0])  # they wait in main memory
         parents = parents.to(self.root.device)
         made = split(parents.signs, parents.scores, max(self.policy.fill, 2 * len(parents)))
         mine = parents.select(made.parent)
         batch = self._children(mine, made)
         number = self._born(batch, mine.number, made)
-        return Brood(batch, number, made.kinks, mine.lower, mine.rise, mine.variables, int(parents.tier[0]))
+        return Brood(batch, number, made.kinks, mine.lower, mine.rise, mine.variables, tier)
 
     def _children(self, mine: SignDomains, made: Children) -> Batch:
         """The domains that splitting gives; `mine` are their parents, one for each."""
@@ -180,9 +198,11 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             if children.start is None:
                 return BoundedBrood(children, self.schedule.begin(children.batch, self._goal()))
             self.schedule.grow(self._goal())
-            return BoundedBrood(
-                children, [self.schedule.climb(children.tier, children.batch, children.start, self._goal())]
-            )
+            before = self.schedule.looked
+            found = self.schedule.climb(children.tier, children.batch, children.start, self._goal())
+        if self.schedule.looked is not None and before is None:
+            self.journal.hear(Looked(self.schedule.looked))
+        return BoundedBrood(children, [found])
 
     def certify(self, bounded: BoundedBrood) -> RemainingBrood:
         """Close domains whose bounds cross, and those with a float64 bound above zero by one of the tiers.
@@ -195,7 +215,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         self.journal.hear(Bounded(brood.number, lower, self.schedule.name(brood.tier)))
         low, high = batch.cut()
         empty = closed = crossed(low, high).any(dim=1)
-        self._close(brood.number[empty], By.CROSSED, batch.select(empty), Crossed())
+        self._close(brood.number[empty], By.CROSSED, lambda: (batch.select(empty), Crossed()))
         sure = brood.lower
         for found in bounded.found:
             closed, sure = self._proved(brood, found, empty, (closed, sure))
@@ -235,7 +255,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         if leaf.closed and leaf.proof is not None:
             for part in self.policy.prover.proved(leaf.proof, single):
                 if bool(closes(part.lower).all()) and len(part.rows):
-                    self._close(left.number[row : row + 1], By.LEAF, single, part.proof)
+                    self._close(left.number[row : row + 1], By.LEAF, partial(tuple, (single, part.proof)))
                     return decided
         if leaf.x0 is not None:
             witness = self.offer(leaf.x0.unsqueeze(0), self.root.numbers[single.clause].cpu())
@@ -268,6 +288,71 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             shares,
         )
 
+    def kept(self, domains: SignDomains, room: int) -> KeptSigns:
+        domains = domains.select(domains.lower.nan_to_num(nan=-torch.inf).argsort())
+        best = domains.scores.topk(min(BEST, domains.scores.shape[1]), dim=1)
+        rows = room // max(1, domains.variables[:1].numel() * domains.variables.element_size())
+        return KeptSigns(
+            domains.number,
+            domains.clause,
+            domains.lower,
+            domains.depth,
+            domains.tier,
+            packed(domains.signs),
+            domains.rise,
+            domains.variables[:rows].clone(),  # a view would be sent with all the rest
+            best.indices.to(torch.int32),
+            best.values,
+            domains.bounds,
+            domains.shares,
+        )
+
+    def basis(self) -> tuple[SavedRegion, tuple[tuple[int, ...], ...]]:
+        numbers, box = self.root.numbers.tolist(), self.root.box.tolist()
+        clauses = (
+            tuple(k for k, own in zip(numbers, box, strict=True) if own == b) for b in range(self.root.region.count)
+        )
+        return SavedRegion.of(self.root.region), tuple(clauses)
+
+    def recipe(self) -> SignRecipe:
+        return SignRecipe(*self.basis(), self.policy)
+
+    def begin_again(self, kept: Sequence[State]) -> list[SignDomains]:
+        """Whole boxes are bounded once more, by all tiers that domains are on: masks and gains were not kept."""
+        parts = [part for part in kept if isinstance(part, KeptSigns)]
+        self._whole = self._numbers(self.root.clauses, self.root.device)
+        highest = max((int(part.tier.max()) for part in parts), default=0)
+        with self.bounding:
+            self.schedule.begin_up_to(highest, Batch.whole(self.root), self._goal())
+        self.bounding.lap()  # whatever it took was counted once
+        return [self._unpacked(part) for part in parts]
+
+    def _unpacked(self, kept: KeptSigns) -> SignDomains:
+        device = self.root.device
+        kept = kept.to(device)
+        signs, clause = unpacked(kept.signs, self.root.kinks), kept.clause
+        bounds = kept.bounds if kept.bounds.shape[1] else None
+        batch = Batch(self.root, clause, signs, clause, bounds)
+        may = torch.cat([batch.select(rows).ambiguous() for rows in torch.arange(len(kept)).split(TOGETHER)])
+        scores = torch.zeros_like(may, dtype=kept.scores.dtype).scatter_(1, kept.best.long(), kept.scores)
+        variables = halved(self.schedule.starts(kept.tier, clause))
+        if kept.variables.shape[1] == variables.shape[1]:
+            variables[: len(kept.variables)] = kept.variables
+        return SignDomains(
+            kept.number,
+            clause,
+            kept.lower,
+            kept.depth,
+            kept.tier,
+            signs,
+            kept.rise,
+            clause.clone(),
+            variables,
+            torch.where(may, scores.clamp(min=0.0), -1.0).to(scores.dtype),
+            kept.bounds,
+            kept.shares,
+        )
+
     def covering(self, domains: SignDomains) -> Int[Tensor, " D"]:
         return self._whole[domains.clause.to(self._whole.device)]
 
@@ -295,7 +380,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             return super().adopt(domains, begun, before)
         empty, gone = going_on & contradicted, domains.select(~going_on)
         here = Batch(before.root, domains.clause, domains.signs, domains.masks, torch.cat(ends, dim=1))
-        self._close(domains.number[empty], By.CROSSED, here.select(empty), Crossed())
+        self._close(domains.number[empty], By.CROSSED, lambda: (here.select(empty), Crossed()))
         self.journal.hear(Superseded(gone.number, self.covering(gone)))
         dropped = begun.number[~anew]
         self.journal.hear(Superseded(dropped, torch.full_like(dropped, -1)))
@@ -370,22 +455,30 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         # What overflowed in float32 need not do so in float64.
         hopeful = ~(found.lower <= 0)
         candidates = torch.nonzero(~empty if self.policy.certain else ~empty & hopeful).flatten()
-        for some in candidates.split(CLOSE_TOGETHER) if len(candidates) else ():
+        if not len(candidates):
+            return known
+        parts: list[tuple[Int[Tensor, " d"], Proved]] = []
+        for some in candidates.split(CLOSE_TOGETHER):
             with self.bounding:
-                parts = list(self.policy.prover.proved(found.proof.select(some), brood.batch.select(some)))
-            for part in parts:
-                rows, sure = some[part.rows], closes(part.lower)
-                missing = torch.where(hopeful[rows] & ~sure, found.lower[rows] - part.lower, 0.0)
-                excess = missing.nan_to_num(0.0, 0.0, 0.0)
-                self.margin = max(self.margin, 2 * float(excess.max()) if len(rows) else 0.0)
-                new = sure & ~closed[rows]
-                self._close(brood.number[rows[new]], By.BOUND, brood.batch.select(rows[new]), part.proof.select(new))
-                closed = closed.index_put((rows[sure],), torch.ones_like(sure[sure]))
-                best = best.index_put((rows,), torch.fmax(best[rows], float32_below(part.lower)))
-        return closed, best
+                own = self.policy.prover.proved(found.proof.select(some), brood.batch.select(some))
+                parts += [(some[part.rows], part) for part in own if len(part.rows)]
+        rows, lower = torch.cat([at for at, _ in parts]), torch.cat([part.lower for _, part in parts])
+        sure = closes(lower)
+        missing = torch.where(hopeful[rows] & ~sure, found.lower[rows] - lower, 0.0)
+        self.margin = max(self.margin, 2 * float(missing.nan_to_num(0.0, 0.0, 0.0).max()))
+        self._tell(brood, parts, sure & ~closed[rows])
+        closed = closed.index_copy(0, rows, closed[rows] | sure)
+        return closed, best.index_copy(0, rows, torch.fmax(best[rows], float32_below(lower)))
 
-    def _close(self, number: Int[Tensor, " d"], by: By, batch: Batch, proof: Proof) -> None:
-        self.journal.hear(Closed(number, by, lambda: (batch, proof)))
+    def _tell(self, brood: Brood, parts: list[tuple[Int[Tensor, " d"], Proved]], new: Bool[Tensor, " D"]) -> None:
+        """Say which domains are closed by now, part by part; those of all parts are looked up at once."""
+        numbers, news = brood.number[torch.cat([at for at, _ in parts])].cpu(), new.cpu()
+        sizes = [len(at) for at, _ in parts]
+        for (at, part), number, mine in zip(parts, numbers.split(sizes), news.split(sizes), strict=True):
+            self._close(number[mine], By.BOUND, partial(_evidence, brood.batch, at, part.proof, mine))
+
+    def _close(self, number: Int[Tensor, " d"], by: By, evidence: Callable[[], object]) -> None:
+        self.journal.hear(Closed(number, by, evidence))
 
     def _scores(
         self, left: RemainingBrood, batch: Batch, rows: Int[Tensor, " d"]
@@ -432,6 +525,12 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             for rows in torch.arange(len(children), device=kinks.device).split(self.policy.batch)
         ]
         return torch.cat(found).view(*kinks.shape, 2)
+
+
+def _evidence(batch: Batch, rows: Int[Tensor, " d"], proof: Proof, chosen: Bool[Tensor, " d"]) -> tuple[Batch, Proof]:
+    """Some of the domains that a proof is about; `rows` are their places in the batch."""
+    chosen = chosen.to(rows.device)
+    return batch.select(rows[chosen]), proof.select(chosen)
 
 
 def _places(batch: Batch, signs: Int8[Tensor, "D A"], kinks: Int[Tensor, "D levels"]) -> list[list[Place]]:

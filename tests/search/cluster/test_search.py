@@ -1,0 +1,249 @@
+"""A tree searched by workers elsewhere, here by objects of this process that are lost now and then."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from falsify import instances
+from forks import PATIENCE
+from search.binary import Binary
+from search.binary import closed as closing_step
+from search.cases import FAMILIES, GAP, Named, ignore, narrow, random_case, some_witness, unbounded
+from search.cluster.grown import below, size
+
+from verifier.bounding.core.base import Until
+from verifier.clock import Clock
+from verifier.result.counterexample import Counterexample
+from verifier.result.verdict import Reason
+from verifier.search.boxes.space import InputOptions
+from verifier.search.checkpoint import CLASSES
+from verifier.search.cluster import policy, search
+from verifier.search.cluster.engine import ClusterEngine, Parcel
+from verifier.search.cluster.policy import Order
+from verifier.search.cluster.search import ClusterSearch, Pool
+from verifier.search.cluster.worker import Answer, PartWorker, Point
+from verifier.search.codec import decoded, encoded
+from verifier.search.domains import Outcome
+from verifier.search.loop import BranchAndBound, Limits, Search, run
+from verifier.search.problem import ProblemSearch, Splitting
+from verifier.search.saved import Keeping, SavedPart, SavedTree
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+DEPTH = 8
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (policy, search):
+        monkeypatch.setattr(module, "WORTHWHILE", 1)
+
+
+@dataclass
+class Local(Pool):
+    """Workers of this process.  What goes to and fro is pickled; `deadly` is how likely an order is a worker's last."""
+
+    make: Callable[[], PartWorker]  # type: ignore[type-arg]
+    count: int
+    rng: random.Random
+    deadly: float = 0.0
+    born: int = 0
+    workers: dict[int, PartWorker] = field(default_factory=dict)  # type: ignore[type-arg]
+    orders: dict[int, Order[SavedPart]] = field(default_factory=dict)
+    kills: int = 0
+    ended: bool = False
+
+    def come(self) -> list[int]:
+        found = []
+        while len(self.workers) < self.count:
+            self.born += 1
+            self.workers[self.born] = self.make()
+            found.append(self.born)
+        return found
+
+    def send(self, worker: int, order: Order[SavedPart]) -> None:
+        assert worker not in self.orders
+        self.orders[worker] = pickle.loads(pickle.dumps(order))
+
+    def heard(self, seconds: float) -> list[tuple[int, Answer | None]]:
+        some = [worker for worker in self.orders if self.rng.random() < 0.7]
+        found: list[tuple[int, Answer | None]] = []
+        for worker in some:
+            order = self.orders.pop(worker)
+            if self.rng.random() < self.deadly:
+                if self.rng.random() < 0.5:
+                    self.workers[worker].follow(order)  # in vain
+                del self.workers[worker]
+                self.kills += 1
+                found.append((worker, None))
+            else:
+                found.append((worker, pickle.loads(pickle.dumps(self.workers[worker].follow(order)))))
+        return found
+
+    def close(self) -> None:
+        self.ended = True
+
+
+def clustered(
+    space: Binary, pool: Local, confirm: Callable[[Point], Counterexample | None] = lambda point: None
+) -> ClusterSearch:
+    keeping = Keeping(0.0, 2**20)
+    return ClusterSearch(BranchAndBound(space, Limits()), Limits(), lambda: pool, confirm, keeping)
+
+
+def part_worker(space: Binary) -> PartWorker:  # type: ignore[type-arg]
+    return PartWorker(space, Until(), Limits(), 2**20, 0.0)
+
+
+def pool_of(count: int, seed: int, deadly: float, depth: int = DEPTH) -> Local:
+    return Local(lambda: part_worker(Binary(depth)), count, random.Random(seed), deadly)
+
+
+def check(saved: SavedTree, depth: int) -> None:
+    numbers = [k for part in saved.part.domains for k in part.number.tolist()]  # type: ignore[attr-defined]
+    assert len(numbers) == len(set(numbers))
+    assert saved.counts.domains + sum(below(k, depth) for k in numbers) == size(depth)
+
+
+@pytest.mark.parametrize("deadly", [0.0, 0.15])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_at_any_moment_open_and_counted_domains_are_the_whole_tree(count: int, deadly: float) -> None:
+    for seed in range(3):
+        pool = pool_of(count, seed, deadly)
+        searched = clustered(Binary(DEPTH), pool)
+        while searched.outcome is None:
+            searched.step()
+            if searched.outcome is None:
+                saved = searched.saved(0)
+                assert saved is not None
+                check(saved, DEPTH)
+        assert (searched.outcome.witness, searched.outcome.reason) == (None, None)
+        assert searched.progress.domains == size(DEPTH)
+        assert (searched.progress.open, searched.progress.left) == (0, 0.0)
+        assert bool(pool.kills) == bool(deadly)
+        assert searched.traffic.lost == pool.kills
+
+
+def test_a_coordinator_that_is_killed_is_continued() -> None:
+    """By another one, again and again; in the end every domain has been counted once."""
+    rng, left, turns = random.Random(5), None, 0
+    while True:
+        tree = BranchAndBound(Binary(DEPTH), Limits())
+        if left is not None:
+            tree.go_on(left)
+        pool = pool_of(3, turns, 0.05)
+        searched = ClusterSearch(tree, Limits(), lambda pool=pool: pool, lambda point: None, Keeping(0.0, 2**20))
+        for _ in range(rng.randint(3, 25)):
+            if searched.outcome is None:
+                searched.step()
+        if searched.outcome is not None:
+            break
+        saved = searched.saved(0)
+        left = decoded(encoded(saved), (*CLASSES, Named))
+        assert isinstance(left, SavedTree)
+        turns += 1
+    assert turns > 3
+    assert searched.outcome.reason is None
+    assert searched.progress.domains == size(DEPTH)
+
+
+def test_the_first_witness_ends_the_search_once_it_is_confirmed_here() -> None:
+    witness = some_witness()
+    heard: list[Point] = []
+
+    def confirm(point: Point) -> Counterexample:
+        heard.append(point)
+        return witness
+
+    def make() -> PartWorker:  # type: ignore[type-arg]
+        return part_worker(Binary(DEPTH, lambda children: closing_step(children, witness)))
+
+    pool = Local(make, 2, random.Random(0))
+    outcome = run(clustered(Binary(DEPTH), pool, confirm), Until())
+    assert outcome.witness is witness
+    assert heard[0][0].tolist() == witness.x.tolist()
+    assert pool.ended
+
+
+def test_a_witness_that_is_not_confirmed_here_decides_nothing() -> None:
+    def make() -> PartWorker:  # type: ignore[type-arg]
+        return part_worker(Binary(DEPTH, lambda children: closing_step(children, some_witness())))
+
+    outcome = run(clustered(Binary(DEPTH), Local(make, 2, random.Random(0))), Until())
+    assert (outcome.witness, outcome.reason) == (None, Reason.NUMERICS)
+
+
+def test_the_doubts_of_workers_are_told() -> None:
+    def make() -> PartWorker:  # type: ignore[type-arg]
+        return part_worker(Binary(DEPTH, lambda c: closing_step(c, doubt=Reason.NUMERICS, undecided=-0.25)))
+
+    outcome = run(clustered(Binary(DEPTH), Local(make, 2, random.Random(0))), Until())
+    assert (outcome.witness, outcome.reason, outcome.progress.lower) == (None, Reason.NUMERICS, -0.25)
+
+
+def test_limits_count_the_domains_of_all_workers() -> None:
+    pool = pool_of(2, 0, 0.0, 30)
+    tree = BranchAndBound(Binary(30), Limits())
+    searched = ClusterSearch(tree, Limits(max_domains=200), lambda: pool, lambda point: None, Keeping())
+    outcome = run(searched, Until(Clock.begin(PATIENCE)))
+    assert outcome.reason is Reason.LIMIT
+    assert outcome.progress.domains >= 200
+
+
+def test_without_workers_the_tree_is_searched_here() -> None:
+    outcome = run(clustered(Binary(5), pool_of(0, 0, 0.0)), Until())
+    assert (outcome.reason, outcome.progress.domains) == (None, size(5))
+
+
+# ---------------------------------------------------------------- real problems
+
+
+@dataclass(frozen=True)
+class LocalCluster(ClusterEngine):
+    """Workers of this process that got their parcel as bytes."""
+
+    seed: int = 0
+
+    def pool(self, parcel: Parcel) -> Pool:
+        data = pickle.dumps(parcel)
+        return Local(lambda: pickle.loads(data).worker(), 3, random.Random(self.seed), 0.1)
+
+
+def decided(problem: object, splitting: Splitting, seed: int) -> Outcome:
+    target = instances.target(problem)  # type: ignore[arg-type]
+    engine = LocalCluster(target.model, Keeping(0.0, 2**20), 0.0, seed=seed)
+    inputs = InputOptions(batch=4, least_children=1)
+    whole = ProblemSearch(narrow(4), splitting=splitting, inputs=inputs, engine=engine)
+    return whole.run(problem, unbounded(problem), target, Clock.begin(PATIENCE), ignore)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("splitting", [Splitting.RELUS, Splitting.INPUTS, Splitting.AUTO])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_workers_that_are_lost_answer_as_the_oracle_does(family: str, splitting: Splitting) -> None:
+    for seed in (1, 3):
+        case = random_case(family, seed, (3, 1), boxes=2)
+        for margin in (GAP, -GAP):
+            outcome = decided(case.problem([margin, GAP]), splitting, seed)
+            assert (outcome.witness is not None or outcome.reason is not None) == (margin < 0)
+
+
+def test_searches_are_what_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers get all of the work, once there is any."""
+    made: list[Search] = []
+    usual = ClusterSearch.__init__
+
+    def noted(self: ClusterSearch, *args: object, **kwargs: object) -> None:
+        usual(self, *args, **kwargs)  # type: ignore[arg-type]
+        made.append(self)
+
+    monkeypatch.setattr(ClusterSearch, "__init__", noted)
+    case = random_case("residual", 1, (3,))
+    assert decided(case.problem([GAP]), Splitting.RELUS, 0).reason is None
+    (own,) = made
+    assert isinstance(own, ClusterSearch)
+    assert own.traffic.messages > 10
+    assert own.traffic.sent > 2

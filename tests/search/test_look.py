@@ -1,0 +1,144 @@
+"""A look before the climb: cuts go on where they save more of the tree than they cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from search.cases import STILL, decide, hard, nobody, root_of
+from search.events import Kept
+from search.test_ladder import Rung, RungClimber, Seconds, rung, schedule
+
+from verifier.bounding.core.base import Until
+from verifier.search import ladder
+from verifier.search import rungs as tiers_by_name
+from verifier.search.domains import Counts
+from verifier.search.journal import Journal, Looked
+from verifier.search.ladder import Ladder, Schedule
+from verifier.search.look import LEVELS, Look
+from verifier.search.loop import BranchAndBound, Limits, run
+from verifier.search.signs.root import Batch
+from verifier.search.signs.space import Policy, SignSpace
+
+NAMES = ("propagated", "alpha_crown")
+
+
+def look(dear: list[float], cheap: list[float], ratio: float) -> Look | None:
+    return Look.at(NAMES, (torch.tensor(dear), torch.tensor(cheap)), (ratio, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("part", "ratio", "cuts"),
+    [(0.25, 4.0, True), (0.19, 4.0, False), (0.11, 2.0, True), (0.09, 2.0, False), (0.0, 1.0, True), (0.0, 1.1, False)],
+)
+def test_a_part_of_ten_levels_is_weighed_against_the_cost(part: float, ratio: float, cuts: bool) -> None:
+    """Bounds that are better by a quarter save a quarter of ten levels: 2.5 doublings, worth 4 times the cost."""
+    found = look([-3.0 * (1 - part), -1.0 * (1 - part)], [-3.0, -1.0], ratio)
+    assert found is not None
+    assert found.saved == pytest.approx(LEVELS * part, abs=1e-5)
+    assert found.price == pytest.approx(math.log2(ratio))
+    assert found.chosen == NAMES[0 if cuts else 1]
+    assert found.clear == (2 * found.saved < found.price)
+
+
+def test_only_domains_that_both_leave_open_count() -> None:
+    found = look([-1.0, 5.0, -1.0], [-2.0, -9.0, 5.0], 2.0)
+    assert found is not None
+    assert (found.domains, found.bound, found.plain_bound) == (1, -1.0, -2.0)
+    assert look([1.0, -1.0], [-1.0, 1.0], 2.0) is None
+    assert Look.at(NAMES, (-torch.ones(2), -torch.ones(2)), (0.0, 1.0)) is None
+
+
+def test_bounds_that_are_worse_or_infinite_save_nothing() -> None:
+    for dear, cheap in ((-3.0, -2.0), (-math.inf, -math.inf), (-1.0, -math.inf)):
+        found = look([dear], [cheap], 2.0)
+        assert found is not None
+        assert found.saved in (0.0, LEVELS)
+        assert found.chosen == (NAMES[0] if found.saved else NAMES[1])
+
+
+def test_it_says_what_was_found_and_what_goes_on() -> None:
+    found = look([-1.0], [-1.25], 3.0)
+    assert found is not None
+    said = (
+        "on 1 domains propagated gives -1 and alpha_crown -1.25 on average, at 3.0 times the cost: propagated goes on"
+    )
+    assert str(found) == said
+    assert found.as_dict() == {
+        "tier": "propagated",
+        "plain": "alpha_crown",
+        "domains": 1,
+        "bound": -1.0,
+        "plain_bound": -1.25,
+        "cost_ratio": 3.0,
+        "saved": pytest.approx(2.0),
+        "chosen": "propagated",
+    }
+
+
+def paired(seconds: float, plain_seconds: float, clock: Seconds) -> Rung:
+    """A tier of three variables whose first two are those of the same without cuts."""
+    plain = rung((-4.0, -4.0), 2, tree_seconds=plain_seconds, clock=clock)
+    return replace(rung((-4.0, -4.0), 3, tree_seconds=seconds, clock=clock), plain=plain)
+
+
+@pytest.mark.parametrize(("seconds", "name"), [(2.0, "rung2"), (1.0, "rung3"), (0.5, "rung3")])
+def test_the_cheaper_tier_takes_over_where_it_wins(monkeypatch: pytest.MonkeyPatch, seconds: float, name: str) -> None:
+    """Both give the same bounds here, so cost decides; children of the old tier start with their first variables."""
+    clock = Seconds()
+    monkeypatch.setattr(ladder, "time", clock)
+    climb = RungClimber.climb
+    monkeypatch.setattr(RungClimber, "climb", lambda *args: replace(climb(*args), lower=-torch.ones(len(args[1]))))
+    made, whole = schedule(paired(seconds, 1.0, clock))
+    made.ladder = replace(made.ladder, look=4)
+    start = torch.tensor([[1.0, 2.0, 3.0]]).expand(len(whole), -1)
+    made.climb(0, whole, start, Until())
+    assert made.looked is None  # two domains of four
+    made.climb(0, whole, start, Until())
+    assert made.looked is not None
+    assert made.looked.cost_ratio == pytest.approx(seconds)
+    assert made.name(0) == name
+    found = made.climb(0, whole, start, Until())
+    width = made.widths[0]
+    assert made.climbers[0].starts[-1] == [[1.0, 2.0, 3.0][:width]] * len(whole)  # type: ignore[attr-defined]
+    seen = torch.full((len(whole),), -1.0), torch.full((len(whole),), 0.1)
+    assert made.place(0, whole, found.variables, seen)[1].shape[1] == 3  # the table of variables keeps its width
+
+
+def test_nobody_looks_if_not_asked_or_if_there_are_no_cuts() -> None:
+    for made in (Ladder(), Ladder(look=1), Ladder((_cuts(),))):
+        root = root_of(hard())
+        plan = Schedule(made, root)
+        whole = Batch.whole(root)
+        (found,) = plan.begin(whole, Until())
+        plan.climb(0, whole, found.variables, Until())
+        assert plan.looked is None
+
+
+def _cuts() -> ladder.Tier:
+    return tiers_by_name.cuts(STILL, STILL)
+
+
+def test_where_cuts_clearly_lose_the_next_search_has_none() -> None:
+    whole = Ladder((_cuts(), tiers_by_name.cuts(STILL, STILL, (0.5, 0.5))), patience=3, look=5)
+    assert whole.after(None) is whole
+    assert whole.after(look([-1.0], [-1.1], 2.0)) is whole  # a close call
+    (only,) = whole.after(look([-1.0], [-1.01], 4.0)).tiers
+    assert only.name == "alpha_crown"
+    assert whole.lowest().look == 5
+
+
+def test_a_search_that_looks_gives_the_same_verdict_and_tells_the_journal() -> None:
+    kept = Kept()
+    journal = Journal([kept])
+    policy = Policy(Ladder((_cuts(),), look=1), batch=8, fill=2)
+    space = SignSpace(root_of(hard()), policy, Until(), nobody, journal)
+    outcome = run(BranchAndBound(space, Limits()), Until())
+    assert (outcome.witness, outcome.reason) == (None, None)
+    assert decide(hard()).reason is None
+    looks = [event.look for event in kept.of(Looked)]
+    assert len(looks) == 1
+    assert journal.counts.looks == tuple(looks)
+    assert (Counts(looks=(looks[0],)) + Counts(looks=(looks[0],))).looks == (looks[0], looks[0])

@@ -1,0 +1,1 @@
+"""One tree on many machines."""
