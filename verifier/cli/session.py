@@ -108,9 +108,12 @@ class Session(Delivery[Result]):
         start_logging(options["quiet"], options["verbose"])
         self._sinks.prepare(*paths_of(network), *([] if prop is None else [prop]))
 
-    def begin(self, trace: str | None = None, proof: str | None = None, trim: bool = False) -> Request:
-        """Checks the common options and keeps the time limit from now on; what is to be done."""
-        return begin(self, self.status, self._options, (trace, proof, trim))
+    def begin(self, *special: Any) -> Request:
+        """Checks the common options and keeps the time limit from now on; what is to be done.
+
+        `special` are the fields of the request that no other command has, in their order, from `trace` on.
+        """
+        return begin(self, self.status, self._options, special)
 
     def begin_without_file(self, load: Callable[[], Given]) -> Request:
         """The same for an instance that is no pair of files."""
@@ -142,13 +145,12 @@ def begin(
     delivery: Delivery[Any],
     status: Status,
     options: Mapping[str, Any],
-    written: tuple[str | None, str | None, bool] = (None, None, False),
+    special: tuple[Any, ...] = (),
     load: Callable[[], Given] | None = None,
 ) -> Request:
     """Checks the common options of a command; from now on the time limit is kept, and a bar shows what is known.
 
-    `written` are the file of the trace, that of the proof, and whether the proof is trimmed.  `load` gives an instance
-    that is no pair of files.
+    `special` are the fields of the request from `trace` on.  `load` gives an instance that is no pair of files.
 
     The status knows the options too, and all that an early answer needs is loaded.
     """
@@ -164,7 +166,7 @@ def begin(
 
     assert network is not None
     given = GivenFiles(network, prop or "") if load is None else load()
-    return Request(given, common.config, common.machine, common.seed, *written)
+    return Request(given, common.config, common.machine, common.seed, *special)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -46,9 +45,9 @@ def verify(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) ->
     from verifier.cli.session import Session
 
     trace, proof, trim, resume = (options.pop(name) for name in ("trace", "proof", "trim", "resume"))
-    elsewhere = {"ray": options.pop("engine") == "ray", "address": options.pop("address")}
+    ray, address = options.pop("engine") == "ray", options.pop("address")
     with Session(*paths, options, proof) as session:
-        request = replace(session.begin(trace, proof, trim), resume=resume, **elsewhere)
+        request = session.begin(trace, proof, trim, resume, ray, address)
         from verifier.pipeline import decide
 
         session.answer = decide(request, session.status)
