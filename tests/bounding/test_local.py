@@ -204,3 +204,13 @@ def test_weights_that_float32_does_not_hold_are_left_to_float64() -> None:
     assert LocalBounds.of(net, Slope.ADAPTIVE, 2**20).single is not None
     huge.weight.mul_(2.0**40)
     assert LocalBounds.of(net, Slope.ADAPTIVE, 2**20).single is None
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_products_of_more_than_two_matrices_are_left_to_float64(count: int) -> None:
+    """What underflows before the first of them is magnified by all others."""
+    generator = torch.Generator().manual_seed(0)
+    product = Chain(tuple(networks.matrix(3, 3, generator) for _ in range(count)))
+    layers = [networks.affine("first", {0: product}, generator), networks.affine("out", {1: product}, generator)]
+    found = LocalBounds.of(Network((3,), (layers[0],), layers[1]), Slope.ADAPTIVE, 2**20)
+    assert (found.single is None) == (count > 2)
