@@ -26,7 +26,6 @@ def test_blocks_that_were_freed_need_no_new_pages_inside() -> None:
     with memory_kept():
         faults()
         assert faults() < 2000  # of 80,000 pages that are written
-    assert faults() > 20_000  # and afterwards all is as it was
 
 
 def test_a_system_without_such_an_allocator_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

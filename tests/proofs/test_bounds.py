@@ -106,11 +106,12 @@ def test_the_checker_finds_the_bounds_of_tightened_children(
     used: list[tuple[np.ndarray, np.ndarray]] = []
     close = SignSpace._close
 
-    def heard(space: SignSpace, number: Any, by: Any, batch: Batch, proof: Any) -> None:
+    def heard(space: SignSpace, number: Any, by: Any, evidence: Any) -> None:
+        batch, _ = evidence()
         region = batch.region()
         for d in range(len(number)):
             used.append(tuple(np.concatenate([s[d].numpy() for s in side]) for side in (region.l_hat, region.u_hat)))  # type: ignore[arg-type]
-        close(space, number, by, batch, proof)
+        close(space, number, by, evidence)
 
     monkeypatch.setattr(SignSpace, "_close", heard)
     run = Proved(root, tmp_path)((*TIGHT, "search.tighten.every=2"))

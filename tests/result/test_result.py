@@ -74,6 +74,9 @@ def test_json_has_the_documented_keys_and_nothing_is_lost() -> None:
             "max_open",
             "batches",
             "bound_iterations",
+            "looks",
+            "earlier_runs",
+            "earlier_seconds",
             "claimed",
             "peak_rss_mb",
         )

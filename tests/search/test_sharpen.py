@@ -606,7 +606,7 @@ def test_a_tree_that_moves_keeps_its_counts_and_its_doubts() -> None:
     for _ in range(6):
         tree.step()
     domains, batches = tree.progress.domains, tree.progress.counts.batches
-    tree.doubt, tree._undecided = Reason.NUMERICS, -7.0
+    tree.doubt, tree.undecided = Reason.NUMERICS, -7.0
     after = patient(space_over(problem, sharper(problem, loose), PLAIN), before.journal)
     there = BranchAndBound(after, Limits())
     there.adopt(tree)
@@ -632,7 +632,7 @@ def test_a_tree_that_begins_anew() -> None:
     tree = BranchAndBound(space_over(problem, loose, PLAIN), Limits())
     tree.step()
     tree.step()
-    tree.doubt, tree._undecided = Reason.NUMERICS, -1e9
+    tree.doubt, tree.undecided = Reason.NUMERICS, -1e9
     there = BranchAndBound(Fresh(tree.space.root, PLAIN, Until(), nobody), Limits())
     there.adopt(tree)
     assert (there.open, there.doubt) == (2, Reason.NUMERICS)
