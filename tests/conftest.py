@@ -66,3 +66,15 @@ def benchmarks() -> Path:
     if not folder.is_dir():
         pytest.skip("the benchmark families are not here (../shared/benchmarks)")
     return folder
+
+
+@pytest.fixture
+def asked(root: Path, tmp_path: Path) -> list[str]:
+    """An image of 8 x 8 for a network that takes 64 numbers."""
+    import numpy as np
+
+    with np.load(root / "properties/digits.npz") as data:
+        np.save(tmp_path / "x.npy", data["images"][3])
+        label = str(data["labels"][3])
+    net = str(root / "properties/onnx/digits_fc.onnx")
+    return ["robust", net, "--input", str(tmp_path / "x.npy"), "--label", label, "--threads", "1"]

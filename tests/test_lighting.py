@@ -110,16 +110,6 @@ def test_a_witness_needs_the_network_behind_the_layer() -> None:
     assert found.image is x
 
 
-@pytest.fixture
-def asked(root: Path, tmp_path: Path) -> list[str]:
-    """An image of 8 x 8 for a network that takes 64 numbers."""
-    with np.load(root / "properties/digits.npz") as data:
-        np.save(tmp_path / "x.npy", data["images"][3])
-        label = str(data["labels"][3])
-    net = str(root / "properties/onnx/digits_fc.onnx")
-    return ["robust", net, "--input", str(tmp_path / "x.npy"), "--label", label, "--threads", "1"]
-
-
 def test_balls_take_images_too_where_the_network_is_flat(asked: list[str], tmp_path: Path) -> None:
     """The same property as of the flat array; a column is no image."""
     flat = np.load(tmp_path / "x.npy").reshape(-1)

@@ -54,16 +54,6 @@ def test_the_least_value_of_an_affine_network_is_exact(seed: int) -> None:
                 assert witness.max() <= 1
 
 
-@pytest.fixture
-def asked(root: Path, tmp_path: Path) -> list[str]:
-    """An image of 8 x 8 for a network that takes 64 numbers."""
-    with np.load(root / "properties/digits.npz") as data:
-        np.save(tmp_path / "x.npy", data["images"][3])
-        label = str(data["labels"][3])
-    net = str(root / "properties/onnx/digits_fc.onnx")
-    return ["robust", net, "--input", str(tmp_path / "x.npy"), "--label", label, "--threads", "1"]
-
-
 def test_a_patch_from_the_command_line(asked: list[str], tmp_path: Path) -> None:
     from verifier.property.vnnlib import load_property
 
