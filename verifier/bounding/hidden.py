@@ -30,6 +30,7 @@ from verifier.bounding.core.base import (
     widest,
 )
 from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.rations import Rations
 from verifier.bounding.relaxation.interval import interval_image
 from verifier.bounding.relaxation.smooth import Smooth
 from verifier.bounding.solvers.crown import Linear, Slope
@@ -245,6 +246,7 @@ class Sharpened(GroupBounds):
     bounder: Bounder
     told: Told | None = None
     skipped: frozenset[int] = frozenset()  # groups for which `base` must do
+    rations: Rations | None = None  # says which neurons are worth the time, in one pass; None: all are
 
     @property
     def any_function(self) -> bool:
@@ -273,7 +275,15 @@ class Sharpened(GroupBounds):
         mine = workers if self.told is None else IN_TURN
         alike = None if self.bounder.separately else _alike(net.groups[k - 1])
         some = ambiguous(net.groups[k - 1], ends, alike)
-        return _shared(alike, self._narrowed(ends, some, Probe(k, bounds, each), until, mine))
+
+        def narrow(neurons: Int[Tensor, " c"], until: Until) -> None:
+            self._narrowed(ends, neurons, Probe(k, bounds, each), until, mine)  # in place
+
+        if self.rations is None:
+            narrow(some, until)
+        else:
+            self.rations.spend(k, some, until, narrow)
+        return _shared(alike, ends)
 
 
 def work(net: Network, k: int) -> int:
@@ -332,6 +342,15 @@ def ambiguous(group: Affine, ends: Ends, alike: Alike | None = None) -> Int[Tens
     if alike is not None:
         bent = alike.alone & torch.zeros_like(bent).index_add_(0, alike.first, bent)
     return torch.nonzero(bent).flatten()
+
+
+def all_ambiguous(net: Network, region: Region, without: frozenset[int]) -> list[Int[Tensor, " c"]]:
+    """The same of every group of known bounds; of the groups `without` none."""
+    found = []
+    for k, group in enumerate(net.groups, 1):
+        some = ambiguous(group, (region.l_hat[k - 1], region.u_hat[k - 1]), _alike(group))
+        found.append(some[:0] if k in without else some)
+    return found
 
 
 def _shared(alike: Alike | None, ends: Ends) -> Ends:

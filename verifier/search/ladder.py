@@ -86,9 +86,14 @@ class Schedule:
         return self.climbers[tier].name
 
     @property
+    def whole(self) -> Climbed:
+        """The bounds of all clauses on their whole boxes, by the lowest tier.  Require: they have been bounded."""
+        return self._found[0]
+
+    @property
     def worst(self) -> float:
-        """The worst bound of a whole box, by the lowest tier.  Require: the boxes have been bounded."""
-        return float(self._found[0].lower.min())
+        """The worst of them."""
+        return float(self.whole.lower.min())
 
     def begin(self, whole: Batch, until: Until) -> list[Climbed]:
         """Bound all clauses on their whole boxes by the lowest tier, and by those above it that need not wait."""

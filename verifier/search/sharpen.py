@@ -9,7 +9,8 @@ from functools import partial
 
 from verifier.bounding.core.ascent import Ascent
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until
-from verifier.bounding.hidden import Ends, GroupBounds, Known, Sharpened, laborious
+from verifier.bounding.hidden import Ends, GroupBounds, Known, Sharpened, all_ambiguous, laborious
+from verifier.bounding.rations import Rations
 from verifier.bounding.relaxation.relu import chord
 from verifier.bounding.solvers.propagated import Propagated
 from verifier.network.network import Network
@@ -19,7 +20,9 @@ from verifier.search.hidden_trees import HiddenTrees
 from verifier.search.journal import Improved, Journal, Note
 from verifier.search.loop import BranchAndBound, Search
 from verifier.search.saved import SavedSharpening, SavedTree
+from verifier.search.signs.losses import losses
 from verifier.search.signs.space import SignDomains, SignSpace
+from verifier.shapes import Float, Tensor
 
 SOON = 0.5
 """Seconds of search after which another core begins with it: one search in many then ends before it is used."""
@@ -89,6 +92,7 @@ class Blunt:
     net: Network
     known: dict[int, Region]
     journal: Journal = field(default_factory=Journal)
+    losses: dict[int, Sequence[Float[Tensor, " n"]]] = field(default_factory=dict)  # at each neuron of every group
 
     def sharp(self, options: Sharpening, stage: int, until: Until) -> list[Region]:
         """The boxes with bounds that are nowhere looser; the journal hears of those of the first stage.
@@ -106,7 +110,15 @@ class Blunt:
         known = self.known[box]
         if stage and options.trees is not None:
             return options.trees.stage(known, stage - 1)
-        return Sharpened(Known(known), options.bounder, partial(self._tell, box), laborious(self.net))
+        return Sharpened(
+            Known(known), options.bounder, partial(self._tell, box), laborious(self.net), self._rations(box)
+        )
+
+    def _rations(self, box: int) -> Rations | None:
+        """Who gets better bounds where time does not suffice for all, once it is known what is lost at each."""
+        if box not in self.losses:
+            return None
+        return Rations(self.net, self.losses[box], all_ambiguous(self.net, self.known[box], laborious(self.net)))
 
     def knowing(self, regions: Sequence[Region]) -> Blunt:
         """The same boxes with the bounds that were found."""
@@ -174,6 +186,10 @@ class Sharpener:
     def _patient(self, elapsed: float, progress: Progress) -> bool:
         return elapsed >= self._wait * self._options.patience(progress.left)
 
+    def told(self, losses: Sequence[Sequence[Float[Tensor, " n"]]]) -> None:
+        """What the search loses at each neuron of every group, box by box."""
+        self._blunt = replace(self._blunt, losses=dict(zip(self._blunt.known, losses, strict=True)))
+
     def regions(self) -> list[Region]:
         """The boxes with bounds that are nowhere looser.  Require: `ready`."""
         begun = time.monotonic()
@@ -218,6 +234,8 @@ class SharpenedSearch(Search):
         self._now: Search = first
         self._sharpener: Sharpener | None = sharpener
         self._begun = first.begun
+        if self._begun:
+            self._tell_losses()
         self.progress = first.progress
         self.outcome = first.outcome
 
@@ -231,8 +249,17 @@ class SharpenedSearch(Search):
                 self._now = self._shared(self._tree)
         else:
             self._now.step()
+            if not self._begun:
+                self._tell_losses()
         self._begun = True
         self.progress, self.outcome = self._now.progress, self._now.outcome
+
+    def _tell_losses(self) -> None:
+        """The whole boxes are bounded: now it is known where better bounds are worth most."""
+        space = self._tree.space
+        assert self._sharpener is not None
+        assert isinstance(space, SignSpace)
+        self._sharpener.told(losses(space.root, space.schedule.whole))
 
     def saved(self, room: int) -> SavedSharpening | SavedTree | None:
         if self._sharpener is None:

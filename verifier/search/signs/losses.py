@@ -1,0 +1,32 @@
+"""What the bounds of whole boxes lose at each hidden neuron: where better bounds of it would be worth most."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from verifier.branching.base import View
+from verifier.search.signs.root import Root
+from verifier.search.tiers import Climbed
+from verifier.shapes import Float, Int, Tensor
+
+
+def losses(root: Root, whole: Climbed) -> list[list[Float[Tensor, " n"]]]:
+    """For each box and group: what the relaxation of every neuron costs the bounds of the clauses that are open there.
+
+    requires: `whole` are the bounds of all clauses on their whole boxes
+    """
+    view = View(whole.sweep, whole.objective, whole.trace, _never)
+    left = (~(whole.lower > 0)).float()
+    found = []
+    for k, neurons in enumerate(whole.sweep.neurons):
+        cost, _ = neurons.losses(whole.trace.coefficients[k], whole.trace.lines[k], partial(view.at, k))
+        each = cost.new_zeros(root.region.count, root.net.groups[k].size)
+        cost = torch.zeros_like(each[:, neurons.index]).index_add_(0, root.box, cost.nan_to_num(0.0) * left[:, None])
+        found.append(each.index_copy_(1, neurons.index, cost))
+    return [[group[box] for group in found] for box in range(root.region.count)]
+
+
+def _never(kinks: Int[Tensor, "D c"]) -> Float[Tensor, "D c 2"]:
+    raise AssertionError("nothing is tried out")
