@@ -97,7 +97,8 @@ class Sharpen(Options, frozen=True):
     """Bounds of hidden neurons by propagated cuts, for long searches, which then go on with them, in stages."""
 
     after: Seconds | None = 2.0  # seconds of search before they are computed; null: never
-    share: Share = 0.25  # the part of the time that is left which each stage may take
+    share: Share = 0.6  # the part of the time that is left which the first stage may take
+    tree_share: Share = 0.25  # the same of each stage of trees
     initial: AscentOptions = AscentOptions(8, 0.3, 0.03)  # without cuts
     cuts: AscentOptions = AscentOptions(8, 0.2, 0.03)
     leaves: tuple[Positive, ...] = (16, 64, 256)  # of each neuron's tree, in the stages after the first one
@@ -173,7 +174,7 @@ class SearchOptions(Options, frozen=True):
         then = Ascent.of(options.cuts, check_every=5)
         solver = Propagated.in_rounds(first, then, averaged=max(1, first.iterations // 2))
         trees = Trees(solver, Ascent.of(options.nodes, check_every=3), options.leaves)
-        return Sharpening(Certified(solver), options.after, options.share, trees=trees)
+        return Sharpening(Certified(solver), options.after, options.share, options.tree_share, trees=trees)
 
     def keeping(self) -> Keeping:
         """How checkpoints are made."""

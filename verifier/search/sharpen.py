@@ -27,6 +27,9 @@ from verifier.shapes import Float, Tensor
 SOON = 0.5
 """Seconds of search after which another core begins with it: one search in many then ends before it is used."""
 
+BESIDE = 0.8
+"""The part of the time that is left which a stage on a core of its own may take: the search must have some of it."""
+
 HALF = 0.5
 """Where less of a tree is left, splits do their work."""
 
@@ -58,14 +61,16 @@ class Sharpening:
 
     The first stage is the `bounder`, `trees` are those that follow as long as they pay.  On a single core: the first
     one not before `after` seconds of search, each other one after half the time that the one before took; where half of
-    the tree is closed at that moment, only after twice the time, and where `little` is left, after four times.  A stage
-    has at most `share` of the time that is left and `most` seconds.  With more cores a second one does it while the
-    search goes on, and may take twice the share.
+    the tree is closed at that moment, only after twice the time, and where `little` is left, after four times.  The
+    first stage has at most `share` of the time that is left, those of trees `tree_share`, and none has more than `most`
+    seconds.  With more cores a second one does it while the search goes on, and may take twice the share,
+    but never all that is left.
     """
 
     bounder: Bounder
     after: float = 2.0
-    share: float = 0.25
+    share: float = 0.6
+    tree_share: float = 0.25
     most: float = 120.0
     little: float = 0.1
     trees: Trees | None = None
@@ -180,8 +185,13 @@ class Sharpener:
         if self._cores == 1:
             return self._patient(elapsed, progress)
         if self._beside is None and elapsed >= min(SOON, self._wait):
-            self._beside = Forked(lambda send: self._abroad(2 * self._options.share))
+            self._beside = Forked(lambda send: self._abroad(min(BESIDE, 2 * self._share)))
         return self._beside is not None and self._beside.now() is not None
+
+    @property
+    def _share(self) -> float:
+        """The part of the time that is left which the next stage may take."""
+        return self._options.tree_share if self._stage else self._options.share
 
     def _patient(self, elapsed: float, progress: Progress) -> bool:
         return elapsed >= self._wait * self._options.patience(progress.left)
@@ -193,7 +203,7 @@ class Sharpener:
     def regions(self) -> list[Region]:
         """The boxes with bounds that are nowhere looser.  Require: `ready`."""
         begun = time.monotonic()
-        found = self._sharp(self._options.share) if self._beside is None else self._fetched(self._beside)
+        found = self._sharp(self._share) if self._beside is None else self._fetched(self._beside)
         pays = self._blunt.saved(found) >= WORTH
         self._blunt, self._beside = self._blunt.knowing(found), None
         self._stage = self._stage + 1 if pays else self._options.stages
