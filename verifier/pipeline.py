@@ -92,8 +92,6 @@ class Request:
         what = "--proof" if self.proof is not None else None if self.trace is None else "--trace"
         if what is not None and self.resume is not None:
             raise InputError(f"{what} tells of one run from its beginning, so it does not go with --resume")
-        if what is not None and self.ray:
-            raise InputError(f"{what} tells of what this machine has searched, so it does not go with --engine ray")
         if self.address is not None and not self.ray:
             raise InputError("--address is that of a Ray cluster: add --engine ray")
         if self.ray:

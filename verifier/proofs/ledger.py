@@ -165,8 +165,7 @@ class Ledger:
     def complete(self) -> set[int]:
         """The domains that are closed, by themselves or by what they were split into."""
         found: set[int] = set()
-        for number in sorted(self._domains, reverse=True):  # whatever comes of a domain has a larger number
-            domain = self._domains[number]
+        for number, domain in reversed(self._domains.items()):  # whatever comes of a domain was born later
             parts = [*domain.children, *(part for _, part in domain.finished_by)]
             done = parts and all(part in found or self._cover(domain, part) is not None for part in parts)
             if not domain.dropped and (domain.closed or done):
