@@ -14,7 +14,7 @@ from verifier.proofs.boxes import BoxScribe
 from verifier.proofs.encode import Encoder, Wording
 from verifier.proofs.hidden import intervals
 from verifier.proofs.lambdas import Lambdas
-from verifier.proofs.ledger import Born, Dropped, Note, Said, Sharper
+from verifier.proofs.log import Born, Dropped, Note, Said, Sharper
 from verifier.proofs.signs import SignScribe
 from verifier.proofs.stream import Node, Pieces, chosen, sets
 from verifier.property.problem import Problem

@@ -28,7 +28,8 @@ from verifier.output import unseen
 from verifier.proofs.attest import Attested
 from verifier.proofs.hidden import intervals, root_bounds
 from verifier.proofs.lambdas import Lambdas
-from verifier.proofs.ledger import Ledger, Note, Written, parted
+from verifier.proofs.ledger import Ledger, parted
+from verifier.proofs.log import Note, Rooted, Written
 from verifier.proofs.merges import merges
 from verifier.proofs.notes import ProofNotes, improvements
 from verifier.proofs.signs import SignScribe, closing
@@ -57,11 +58,12 @@ class ProofFile:
 class ProofWriter(Listener):
     """Hears one run.  `kinds` says how the bounds of hidden neurons are computed (docs/proofs.md, `default`)."""
 
-    def __init__(self, problem: Problem, kinds: int, scribe: type[SignScribe] = SignScribe) -> None:
+    def __init__(
+        self, problem: Problem, kinds: int, scribe: type[SignScribe] = SignScribe, ledger: Ledger | None = None
+    ) -> None:
+        """With a ledger that knows an earlier run, it goes on from there."""
         self._problem, self._kinds = problem, kinds
-        self._ledger, self._notes = Ledger(), ProofNotes(problem, scribe)
-        self._settled: dict[int, Written] = {}
-        self._sharp: frozenset[int] = frozenset()  # boxes that a search by signs begins with as the root has them
+        self._ledger, self._notes = ledger or Ledger(), ProofNotes(problem, scribe)
 
     # ------------------------------------------------------------ listening
 
@@ -72,6 +74,10 @@ class ProofWriter(Listener):
 
     def envoy(self) -> ProofNotes:
         return self._notes.envoy()
+
+    def counted(self) -> tuple[int, str]:
+        """How far the notes count now.  Guarantee: they are on disk.  Raises OSError."""
+        return self._ledger.counted()
 
     def keep(self, note: object) -> None:
         assert isinstance(note, list)
@@ -91,13 +97,19 @@ class ProofWriter(Listener):
                 self._ledger.keep(replace(note, root=True) for note in notes)
 
     def settled(self, found: Any) -> None:
-        """Clauses that the bounds of the root close: by intervals, or by slopes that need not be written down."""
+        """Clauses that the bounds of the root close: by intervals, or by slopes that need not be written down.
+
+        A run that goes on from another one has the notes of that one on them, and does not know how they were closed.
+        """
         assert isinstance(found, ClauseBounds)
-        self._sharp, lambdas = frozenset(found.regions), Lambdas(self._problem)
+        if self._ledger.root is not None:
+            return
+        lambdas, closings = Lambdas(self._problem), dict[int, Written]()
         for clause in torch.nonzero(closes(found.lower)).flatten().tolist():
             row, linear = found.best[clause]
             (own,) = lambdas.words([clause], np.eye(len(self._problem.rows[clause].c))[row : row + 1])
-            self._settled[clause] = closing(clause, own, _by_default(self._problem, linear))
+            closings[clause] = closing(clause, own, _by_default(self._problem, linear))
+        self._ledger.keep([Rooted(closings, tuple(found.regions))])
 
     # ------------------------------------------------------------ the file
 
@@ -112,7 +124,11 @@ class ProofWriter(Listener):
                 gathered = io.BufferedWriter(stream, GATHERED)
                 self._stream(gathered.write)
                 gathered.detach()  # it is flushed, and `stream` stays open
-        return ProofFile(path, place.stat().st_size, _sha256(place), self._ledger.leaves + len(self._settled))
+        return ProofFile(path, place.stat().st_size, _sha256(place), self._ledger.leaves + len(self._root.closings))
+
+    @property
+    def _root(self) -> Rooted:
+        return self._ledger.root or Rooted({}, ())
 
     def _stream(self, write: Any) -> None:
         table, count = SetTable(), len(self._problem.rows)
@@ -124,16 +140,16 @@ class ProofWriter(Listener):
 
     def _tree(self, box: int, clauses: Sequence[int]) -> Iterator[Written]:
         """The proof of all clauses of one box."""
-        default = root_bounds(self._problem.network, self._kinds)
-        left = [clause for clause in clauses if clause not in self._settled]
+        default, root = root_bounds(self._problem.network, self._kinds), self._root
+        left = [clause for clause in clauses if clause not in root.closings]
         count, subtrees = len(self._problem.rows), self._ledger.subtrees(left, clauses) if left else []
         by_signs = bool(left) and not self._ledger.is_cut(subtrees[0][1])
-        recalls = bool(left) and not (by_signs and box in self._sharp)
+        recalls = bool(left) and not (by_signs and box in root.boxes)
         yield default
         yield from self._ledger.rooted(box, recalls)
         for clause in clauses:
-            if clause in self._settled:
-                yield self._settled[clause]
+            if clause in root.closings:
+                yield root.closings[clause]
         if recalls:
             yield from self._ledger.recalled(box)
         if by_signs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import time
@@ -19,7 +20,7 @@ from verifier.errors import SoundnessError
 from verifier.loading import GivenFiles
 from verifier.machine import Machine
 from verifier.pipeline import Pipeline, Request, decide
-from verifier.proofs.ledger import Born, Dropped, Said
+from verifier.proofs.log import Born, Dropped, Said
 from verifier.result.result import Result
 from verifier.result.verdict import Verdict
 from verifier.search.boxes.space import InputOptions
@@ -54,10 +55,11 @@ class Runs:
         net, prop = names
         return tuple(str(self.root / "properties" / name) for name in (f"onnx/{net}.onnx", f"vnnlib/{prop}.vnnlib"))  # type: ignore[return-value]
 
-    def decided(self, names: tuple[str, str], *words: str, trim: bool = False) -> Result:
+    def decided(self, names: tuple[str, str], *words: str, trim: bool = False, resume: bool = False) -> Result:
         config, machine = load_config("auto", (*SMALL, *words)), Machine("cpu", 1, 120.0)
-        trace = str(self.folder / "trace")
-        request = Request(GivenFiles(*self.files(names)), config, machine, 0, trace, str(self.proof), trim, ray=True)
+        given, proof = GivenFiles(*self.files(names)), str(self.proof)
+        trace, kept = (None, str(self.folder / "kept")) if resume else (str(self.folder / "trace"), None)
+        request = Request(given, config, machine, trace=trace, proof=proof, trim=trim, resume=kept, ray=True)
         return decide(request, request.status())
 
     def judged(self, names: tuple[str, str]) -> str:
@@ -119,6 +121,22 @@ def test_a_proof_is_trimmed_by_workers_too(runs: Runs) -> None:
     runs.decided(SIGNS, trim=True)
     assert runs.judged(SIGNS) == "accepted"
     assert runs.kills > 0
+
+
+@pytest.mark.parametrize(("names", "splitting"), [(SIGNS, "relus"), (BOXES, "inputs")])
+def test_a_coordinator_that_ended_too_early_is_continued_with_its_notes(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], splitting: str
+) -> None:
+    monkeypatch.setattr("verifier.search.pace.SHARE", float("inf"))
+    often, results = ("search.checkpoint.seconds=0.001", f"search.splitting={splitting}"), list[Result]()
+    for runs.seed, most in enumerate(("15", "25", "35", "null")):
+        results.append(runs.decided(names, *often, f"search.max_domains={most}", resume=True))
+        gc.collect()  # it leaves the folder to the next one
+    assert results[0].verdict is Verdict.UNKNOWN
+    assert (results[-1].verdict, results[-1].message) == (Verdict.UNSAT, None)
+    assert results[-1].statistics.earlier_runs > 1
+    assert runs.judged(names) == "accepted"
+    assert runs.kills
 
 
 def test_the_trace_has_every_domain_once_and_after_its_parent(runs: Runs) -> None:

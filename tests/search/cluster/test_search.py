@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from falsify import instances
@@ -19,6 +20,7 @@ from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
+from verifier.search.boxes.bounds import Effort
 from verifier.search.boxes.space import InputOptions
 from verifier.search.checkpoint import CLASSES
 from verifier.search.cluster import policy, search
@@ -26,7 +28,7 @@ from verifier.search.cluster.search import ClusterSearch
 from verifier.search.cluster.worker import PartWorker, Point
 from verifier.search.codec import decoded, encoded
 from verifier.search.domains import Outcome
-from verifier.search.journal import Journal, Listener
+from verifier.search.journal import BLOCK, Journal, Listener
 from verifier.search.loop import BranchAndBound, Limits, Search, run
 from verifier.search.problem import ProblemSearch, Splitting
 from verifier.search.saved import Keeping, SavedTree
@@ -156,13 +158,20 @@ def test_without_workers_the_tree_is_searched_here() -> None:
 # ---------------------------------------------------------------- real problems
 
 
+CUT = InputOptions(batch=4, least_children=1)
+
+
 def decided(
-    problem: object, splitting: Splitting, seed: int, listeners: Sequence[Listener] = (), telling: float = 0.0
+    problem: object,
+    splitting: Splitting,
+    seed: int,
+    listeners: Sequence[Listener] = (),
+    telling: float = 0.0,
+    inputs: InputOptions = CUT,
 ) -> Outcome:
     target = instances.target(problem)  # type: ignore[arg-type]
     engine = LocalCluster(target.model, Keeping(telling, 2**20), 0.0, seed=seed)
-    inputs, journal = InputOptions(batch=4, least_children=1), Journal(listeners)
-    whole = ProblemSearch(narrow(4), splitting=splitting, inputs=inputs, engine=engine, journal=journal)
+    whole = ProblemSearch(narrow(4), splitting=splitting, inputs=inputs, engine=engine, journal=Journal(listeners))
     return whole.run(problem, unbounded(problem), target, Clock.begin(PATIENCE), ignore)  # type: ignore[arg-type]
 
 
@@ -180,10 +189,12 @@ def test_workers_that_are_lost_answer_as_the_oracle_does(family: str, splitting:
 @pytest.mark.parametrize("telling", [0.0, 0.02])
 def test_who_listens_hears_of_every_domain_once_whoever_was_lost(splitting: Splitting, telling: float) -> None:
     """Its birth first, then its bound and its end: what is done again was never told."""
-    for seed in range(4):
-        case, lives = random_case("residual", 1, (3,), boxes=2), Lives()
-        outcome = decided(case.problem([GAP] * len(case.claims)), splitting, seed, [lives], telling)
+    rough = replace(CUT, effort=Effort(0, 0))
+    for seed in range(1 if splitting is Splitting.AUTO else 2):
+        case, lives = random_case("dense", 1, (1, 2)), Lives()
+        outcome = decided(case.problem([GAP] * len(case.claims)), splitting, seed, [lives], telling, rough)
         assert (outcome.witness, outcome.reason) == (None, None)
+        assert len({number // BLOCK for number in lives.parent}) > 1, "several workers have made domains"
         if splitting is not Splitting.AUTO:  # else the loser of the race stays open
             assert not lives.open
             assert outcome.progress.counts.tiers == lives.counts.tiers
