@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from verifier.checker.check import check
+from verifier.cli.main import run as command
 from verifier.config import load_config
 from verifier.errors import InputError
 from verifier.loading import GivenFiles
@@ -29,6 +30,7 @@ from verifier.search.checkpoint import Checkpoint
 from verifier.search.journal import Journal
 from verifier.search.keeper import Keeper, SavedRun
 from verifier.search.loop import Search
+from verifier.search.pace import Pace
 from verifier.search.problem import ProblemSearch
 
 SMALL = ("search.batch=8", "search.fill=4", "falsify.enabled=false", "search.checkpoint.seconds=0.001")
@@ -160,6 +162,23 @@ def test_what_became_of_a_domain_after_the_checkpoint_is_forgotten(tmp_path: Pat
     assert b"".join(written) == b"narrowed\1\1\7AB"
 
 
+def test_a_third_run_forgets_what_the_second_one_forgot(tmp_path: Path) -> None:
+    path = str(tmp_path / "notes")
+    log = NoteLog(path)
+    for note in NOTES[:6]:
+        log.put(note)
+    counted = log.counted()
+    del log
+    second = Ledger(NoteLog(path, counted), [0])
+    second.keep([Born(5, 0, 0, ((1, 7, 1),)), Born(6, 0, 0, ((1, 7, -1),)), Said(5, [b"A"], True)])
+    counted = second.counted()
+    del second
+    third = Ledger(NoteLog(path, counted), [6])
+    third.keep([Said(6, [b"B"], True)])
+    written = [piece for pieces in third.by_signs(0, 0, 1) for piece in pieces if isinstance(piece, bytes)]
+    assert b"".join(written) == b"narrowed\1\1\7AB"
+
+
 def test_open_domains_that_nobody_has_told_of_are_refused() -> None:
     with pytest.raises(InputError, match="know nothing of domain 7"):
         Ledger(left=[7])
@@ -188,6 +207,13 @@ class Breaks:
         self.steps = self.rng.randint(0, 3)
 
 
+class Seldom(Pace):
+    """Forks say what is left of their parts now and then, so that a checkpoint finds them far beyond that."""
+
+    def due(self, remaining: float = float("inf")) -> bool:
+        return random.random() < 0.15
+
+
 @pytest.fixture
 def breaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Breaks]:
     breaks = Breaks(random.Random(0))
@@ -211,6 +237,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Breaks]:
 
     monkeypatch.setattr("verifier.search.pace.SHARE", float("inf"))
     monkeypatch.setattr("verifier.search.parallel.WORTHWHILE", 1)
+    monkeypatch.setattr("verifier.search.parallel.Pace", Seldom)
     monkeypatch.setattr("verifier.search.race.FIRST_SLICE", 0.05)
     monkeypatch.setattr(Checkpoint, "write", counted)
     monkeypatch.setattr(Keeper, "look", breaking)
@@ -280,6 +307,13 @@ def test_a_proof_of_several_runs_is_accepted(breaks: Breaks, root: Path, tmp_pat
         assert (result.verdict, result.message) == (Verdict.UNSAT, None)
         assert check(*files(root, case.names), str(folder / "proof")).verdict == "accepted"
     assert breaks.runs > 3
+
+
+def test_nothing_is_left_of_a_run_that_has_its_proof(root: Path, tmp_path: Path) -> None:
+    paths, kept, proof = files(root, SIGNS), tmp_path / "kept", tmp_path / "proof"
+    assert command([*paths, "--threads", "1", "--resume", str(kept), "--proof", str(proof), "-q"]) == 0
+    assert proof.exists()
+    assert [path.name for path in kept.iterdir()] == ["lock"]
 
 
 def test_a_checkpoint_without_notes_is_refused_by_a_run_that_wants_a_proof(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from verifier.errors import InputError, VerifierError
-from verifier.proofs.log import Born, Covered, Dropped, Note, NoteLog, Place, Rooted, Said, Sharper, Written
+from verifier.proofs.log import Anew, Born, Covered, Dropped, Note, NoteLog, Place, Rooted, Said, Sharper, Written
 from verifier.proofs.stream import Node, Piece, Pieces, chosen
 
 
@@ -50,10 +50,10 @@ class Ledger:
     """Keeps notes, and puts them in order at the end."""
 
     def __init__(self, log: NoteLog | None = None, left: Iterable[int] = ()) -> None:
-        """Goes on with the notes of a log; `left` are domains whose search will go on.
+        """Goes on with the notes of a log; `left` are domains that are open where the search goes on.
 
-        What became of these since then is told again by whoever searches them.  What closes one of them stays true.
-        Raises InputError for domains that the log does not know.
+        The log may know more of them, which is told again by whoever searches them; so they begin anew, in the log as
+        well.  What closes one of them stays true.  Raises InputError for domains that the log does not know.
         """
         self._log = NoteLog() if log is None else log
         self._domains: dict[int, Domain] = {}
@@ -64,10 +64,12 @@ class Ledger:
         self.leaves = 0
         for place, note in self._log.known():
             self._learn(place, note)
-        for number in left:
-            if number not in self._domains:
-                raise InputError(f"the notes for the proof know nothing of domain {number}; remove them to begin anew")
-            self._domains[number].begin_again()
+        anew = Anew(tuple(left))
+        unknown = [number for number in anew.numbers if number not in self._domains]
+        if unknown:
+            raise InputError(f"the notes for the proof know nothing of domain {unknown[0]}; remove them to begin anew")
+        if anew.numbers:
+            self.keep([anew])
 
     def keep(self, notes: Iterable[Note]) -> None:
         for note in notes:
@@ -98,6 +100,9 @@ class Ledger:
                 (self._rooted if root else self._sharper).setdefault(box, []).append((group, place))
             case Rooted():
                 self.root = note
+            case Anew(numbers=numbers):
+                for number in numbers:
+                    self._domains[number].begin_again()
 
     def _born(self, born: Born) -> None:
         self._domains[born.number] = Domain(born.places, boxes=born.boxes)

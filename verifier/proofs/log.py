@@ -86,9 +86,16 @@ class Rooted:
     boxes: tuple[int, ...]
 
 
-Note = Born | Said | Covered | Dropped | Sharper | Rooted
+@dataclass(frozen=True)
+class Anew:
+    """A run goes on with these domains as they were: what they were split into since then is told again."""
 
-KINDS: tuple[type[Note], ...] = (Born, Said, Covered, Dropped, Sharper, Rooted)
+    numbers: tuple[int, ...]
+
+
+Note = Born | Said | Covered | Dropped | Sharper | Rooted | Anew
+
+KINDS: tuple[type[Note], ...] = (Born, Said, Covered, Dropped, Sharper, Rooted, Anew)
 """In the file a note is the place of its class here, and its fields."""
 
 SIZE = struct.Struct("<Q")
