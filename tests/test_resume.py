@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from forks import alive
 
+from verifier.checker.check import check
 from verifier.cli.main import run as command
 from verifier.config import load_config
 from verifier.loading import GivenFiles
@@ -37,13 +38,19 @@ class Instance:
     verdict: str
     options: tuple[str, ...]
     threads: int = 1
+    proof: bool = False
+
+    def files(self, root: Path) -> tuple[str, str]:
+        return (
+            str(root / f"properties/onnx/{self.network}.onnx"),
+            str(root / f"properties/vnnlib/{self.property}.vnnlib"),
+        )
 
     def request(self, root: Path, folder: Path) -> Request:
-        given = GivenFiles(
-            str(root / f"properties/onnx/{self.network}.onnx"), str(root / f"properties/vnnlib/{self.property}.vnnlib")
-        )
+        proof = str(folder / "proof") if self.proof else None
         config = load_config("no_cuts", (*self.options, "search.checkpoint.seconds=0.01"))
-        return Request(given, config, Machine("cpu", self.threads), resume=str(folder))
+        given, machine = GivenFiles(*self.files(root)), Machine("cpu", self.threads)
+        return Request(given, config, machine, proof=proof, resume=str(folder))
 
 
 def beside(work: Callable[[], object], report: Path) -> int:
@@ -103,8 +110,11 @@ def _written(file: Path) -> int | None:
         Instance("pendulum_lyapunov", "pendulum_decrease", "unsat", CUTTING),
         Instance("pendulum_lyapunov", "pendulum_decrease", "unsat", ("falsify.enabled=false",), 2),
         Instance("cart_controller", "cart_deviation_far", "sat", ("falsify.enabled=false",)),
+        Instance("digits_fc", "fc_branch_1438", "unsat", SLOW, proof=True),
+        Instance("digits_fc", "fc_branch_1438", "unsat", SLOW, 2, proof=True),
+        Instance("pendulum_lyapunov", "pendulum_decrease", "unsat", ("falsify.enabled=false",), 2, proof=True),
     ],
-    ids=lambda instance: f"{instance.property}-{instance.threads}",
+    ids=lambda instance: f"{instance.property}-{instance.threads}{'-proof' if instance.proof else ''}",
 )
 def test_runs_that_are_killed_at_any_moment_end_with_the_right_answer(
     instance: Instance, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
@@ -117,6 +127,8 @@ def test_runs_that_are_killed_at_any_moment_end_with_the_right_answer(
         found, some = killed_and_continued(instance.request(root, folder), folder, rng, 7)
         assert found["verdict"] == instance.verdict, found["message"]
         assert found["earlier_runs"] <= some
+        if instance.proof:
+            assert check(*instance.files(root), str(folder / "proof")).verdict == "accepted", found["message"]
         continued += some
     assert instance.verdict == "sat" or continued > 3  # a witness may be found before the first checkpoint
 
@@ -140,21 +152,12 @@ def test_a_run_without_enough_time_is_continued_by_the_same_command(
     assert not (tmp_path / "checkpoint").exists()
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--proof", "p"], "--proof tells of one run from its beginning, so it does not go with --resume"),
-        (["--trace", "t"], "--trace tells of one run from its beginning, so it does not go with --resume"),
-    ],
-)
-def test_what_needs_the_whole_run_is_refused(
-    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
-) -> None:
+def test_what_needs_the_whole_run_is_refused(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     net, prop = root / "properties/onnx/toy.onnx", root / "properties/vnnlib/toy_positive.vnnlib"
-    more = [more[0], str(tmp_path / more[1])]
-    assert command([str(net), str(prop), "--resume", str(tmp_path / "here"), *more]) == 2
+    assert command([str(net), str(prop), "--resume", str(tmp_path / "here"), "--trace", str(tmp_path / "t")]) == 2
     found = capsys.readouterr()
     assert found.out == ""
+    said = "--trace tells of one run from its beginning, so it does not go with --resume"
     assert found.err.strip() == f"error: {said}"
 
 

@@ -38,6 +38,8 @@ from verifier.network.models.module import ModuleModel
 from verifier.network.models.onnx import OnnxModel
 from verifier.network.network import Network
 from verifier.processes import Forked, Forks, Send
+from verifier.proofs.ledger import Ledger
+from verifier.proofs.log import NoteLog
 from verifier.proofs.recording import Recording
 from verifier.proofs.signs import SignScribe
 from verifier.proofs.trim import TrimmingScribe
@@ -56,7 +58,7 @@ from verifier.search.domains import Outcome, Progress
 from verifier.search.journal import Journal
 from verifier.search.keeper import Keeper, SavedRun
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.saved import Saved, SavedRoot
+from verifier.search.saved import Saved, SavedRoot, open_numbers
 from verifier.search.trace import tracing
 
 log = logging.getLogger(__name__)
@@ -89,11 +91,8 @@ class Request:
 
     def check(self) -> None:
         """Raises InputError for what does not go together, or is not there."""
-        what = "--proof" if self.proof is not None else None if self.trace is None else "--trace"
-        if what is not None and self.resume is not None:
-            raise InputError(f"{what} tells of one run from its beginning, so it does not go with --resume")
-        if what is not None and self.ray:
-            raise InputError(f"{what} tells of what this machine has searched, so it does not go with --engine ray")
+        if self.trace is not None and self.resume is not None:
+            raise InputError("--trace tells of one run from its beginning, so it does not go with --resume")
         if self.address is not None and not self.ray:
             raise InputError("--address is that of a Ray cluster: add --engine ray")
         if self.ray:
@@ -103,7 +102,8 @@ class Request:
         """Where the search is kept, and perhaps one that is to be continued.  Raises InputError for that of another."""
         if self.resume is None:
             return None
-        identity = Identity(loaded.model.sha256, loaded.property_sha256, __version__, self.config.shaping())
+        options, proof = self.config.shaping(), self.proof is not None
+        identity = Identity(loaded.model.sha256, loaded.property_sha256, __version__, options, proof)
         return Checkpoint(self.resume, identity)
 
     def status(self, phases: tuple[str, ...] = PHASES) -> Status:
@@ -132,7 +132,7 @@ def decide(request: Request, status: Status) -> Result:
         if recording is not None and problem.property.ball is not None:
             raise InputError("no proof can be written of a property with a ball: the checker knows boxes only")
         if recording is not None:
-            recording.begin(problem, *request.given.names)
+            recording.begin(problem, *request.given.names, None if checkpoint is None else _ledger(checkpoint))
         if problem.property.clauses:
             pipeline = Pipeline.of(request, status, problem, loaded.model, device, recording)
             result = pipeline.decide() if checkpoint is None else replace(pipeline, checkpoint=checkpoint).decide()
@@ -140,6 +140,14 @@ def decide(request: Request, status: Status) -> Result:
             result = status.conclude(Verdict.UNSAT)
         return result if recording is None else _with_proof(result, recording)
     return status.conclude(Verdict.UNKNOWN, Reason.MEMORY, "the memory did not suffice")
+
+
+def _ledger(checkpoint: Checkpoint) -> Ledger:
+    """What earlier runs have told for a proof, up to the checkpoint.  Raises InputError if it is not there."""
+    left = checkpoint.found
+    if left is None or left.notes is None:
+        return Ledger(NoteLog(checkpoint.notes))
+    return Ledger(NoteLog(checkpoint.notes, left.notes), open_numbers(left.search))
 
 
 def _with_proof(result: Result, recording: Recording) -> Result:
@@ -450,7 +458,13 @@ class Pipeline:
         def write(search: Saved) -> None:
             kept = self.target.reserve.found()
             reserve = None if kept is None else (torch.from_numpy(kept.x), kept.clause)
-            checkpoint.write(SavedRun(root, search, journal.numbered, runs + 1, seconds + clock.elapsed(), reserve))
+            try:
+                notes = None if self.recording is None else self.recording.writer.counted()
+            except OSError as error:
+                checkpoint.complain(error)
+                return
+            so_far = runs + 1, seconds + clock.elapsed()
+            checkpoint.write(SavedRun(root, search, journal.numbered, *so_far, reserve, notes))
 
         keeping = self.request.config.search.keeping()
         return Keeper(keeping, clock, write, None if left is None else left.search)

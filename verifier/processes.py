@@ -35,6 +35,9 @@ NAP = 0.05
 PIPE_BYTES = 2**20
 """What fits into the pipe of a fork before it has to wait for a reader."""
 
+MOST_TICKETS = 2**63 - 1
+"""What tensors and offsets of files hold."""
+
 _F_SETPIPE_SZ, _PR_SET_PDEATHSIG = 1031, 1  # fcntl(2), prctl(2)
 
 
@@ -163,8 +166,14 @@ class Tickets:
     """
 
     def __init__(self) -> None:
-        self._next = 0
+        self._next, self._stop = 0, MOST_TICKETS
         self._file = shared_file(self, "tickets")
+
+    def confine(self, block: range) -> None:
+        """From now on, give the numbers of a block and no others: those around it are given elsewhere."""
+        self._next, self._stop = block.start, block.stop
+        if self._file is not None:
+            os.lseek(self._file, block.start, os.SEEK_SET)
 
     def take(self, count: int) -> range:
         if self._file is None:
@@ -177,6 +186,8 @@ class Tickets:
                 end = os.lseek(self._file, count, os.SEEK_CUR)
             finally:
                 fcntl.lockf(self._file, fcntl.LOCK_UN)
+        if end > self._stop:
+            raise OverflowError("all numbers of this process are given")
         return range(end - count, end)
 
 

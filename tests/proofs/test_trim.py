@@ -16,7 +16,8 @@ from verifier.machine import Machine
 from verifier.pipeline import Request, decide
 from verifier.processes import forkable
 from verifier.proofs import trim
-from verifier.proofs.ledger import Born, Covered, Incomplete, Ledger, Said, Sharper
+from verifier.proofs.ledger import Incomplete, Ledger
+from verifier.proofs.log import Born, Covered, Said, Sharper
 from verifier.result.verdict import Verdict
 
 RELUS = ("search.splitting=relus", "search.sharpen.after=null")

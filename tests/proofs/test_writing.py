@@ -23,7 +23,8 @@ from verifier.machine import Machine
 from verifier.network.network import Network
 from verifier.pipeline import Request, decide
 from verifier.processes import forkable
-from verifier.proofs.ledger import Born, Dropped, Incomplete, Ledger, Said
+from verifier.proofs.ledger import Incomplete, Ledger
+from verifier.proofs.log import Born, Dropped, Said
 from verifier.proofs.recording import Recording
 from verifier.result.result import Result
 from verifier.result.verdict import Verdict

@@ -147,6 +147,17 @@ def test_tickets_are_given_once_to_all_processes() -> None:
     assert sorted(numbers) == list(range(4 * 2 * count))
 
 
+def test_another_machine_numbers_by_its_block_and_no_further() -> None:
+    home, abroad = Journal(), Journal()
+    home.numbers(5)
+    below = Journal(above=abroad)
+    below.confine(home.numbers(10))
+    assert [*below.numbers(3), *abroad.numbers(7)] == list(range(5, 15))
+    assert [*home.numbers(2)] == [15, 16]
+    with pytest.raises(OverflowError, match="all numbers"):
+        below.numbers(1)
+
+
 def stepped(iterations: int) -> Stepped:
     return Stepped(torch.zeros(0), iterations, 0.0)
 

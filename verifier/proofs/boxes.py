@@ -20,7 +20,7 @@ from verifier.functions import Function
 from verifier.network.network import Network
 from verifier.proofs.hidden import ADAPTIVE, root_bounds
 from verifier.proofs.lambdas import Lambdas
-from verifier.proofs.ledger import Note, Said
+from verifier.proofs.log import Note, Said
 from verifier.proofs.stream import Node, varint
 from verifier.property.problem import Problem
 from verifier.search.boxes.bounds import BoxBounds, BoxEvidence, Care

@@ -6,7 +6,7 @@ import numpy as np
 
 from verifier.network.network import Affine, Network
 from verifier.proofs.encode import has_sum
-from verifier.proofs.ledger import Written
+from verifier.proofs.log import Written
 from verifier.proofs.stream import Node, Pieces
 
 ADAPTIVE = 1

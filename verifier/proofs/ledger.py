@@ -1,87 +1,23 @@
 """What is known of every domain of a run, and the proof that it makes: a tree of nodes in prefix order.
 
 Notes come in the order in which things happened, from all processes and searches of a run, losers of a race included.
-At the end those domains are taken that together cover every clause.  What was superseded is in none of them.  The nodes
-themselves wait in a file without a name, so that memory holds only who is whose child, and a run that is killed leaves
-nothing behind.
+At the end those domains are taken that together cover every clause.  What was superseded is in none of them.  The notes
+themselves wait in a file, so that memory holds only who is whose child, and another run can go on with them.
 """
 
 from __future__ import annotations
 
-import marshal
-import struct
-import tempfile
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
-from verifier.errors import VerifierError
+from verifier.errors import InputError, VerifierError
+from verifier.proofs.log import Anew, Born, Covered, Dropped, Note, NoteLog, Place, Rooted, Said, Sharper, Written
 from verifier.proofs.stream import Node, Piece, Pieces, chosen
-
-Place = tuple[int | float, ...]
-Written = list[Piece]
-
-
-SIZE = struct.Struct("<Q")
-"""Of what follows it in the file."""
 
 
 class Incomplete(VerifierError):
     """Some part of the problem is closed, but not by anything that was written down."""
-
-
-@dataclass(frozen=True)
-class Born:
-    """A domain, where it differs from its parent, and its clause; a whole one may finish a domain of another search."""
-
-    number: int
-    parent: int  # -1: it is a whole one
-    clause: int
-    places: tuple[Place, ...]
-    boxes: bool = False
-    finishes: int = -1
-
-
-@dataclass(frozen=True)
-class Said:
-    """Nodes of a domain; after the last ones it is closed."""
-
-    number: int
-    pieces: Written
-    last: bool
-
-
-@dataclass(frozen=True)
-class Covered:
-    """Nodes that close all children of a domain which differ from it at these places, and maybe at further ones."""
-
-    number: int
-    places: tuple[Place, ...]
-    pieces: Written
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """Domains that others cover."""
-
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Sharper:
-    """Better bounds of hidden neurons of one group, on a whole box of the property.
-
-    Those of the root were there before anything was closed; with the others a search has gone on.
-    """
-
-    box: int
-    group: int
-    pieces: Written
-    root: bool = False
-
-
-Note = Born | Said | Covered | Dropped | Sharper
 
 
 @dataclass(slots=True)
@@ -97,6 +33,12 @@ class Domain:
     finished_by: list[tuple[int, int]] = field(default_factory=list)  # clause and whole domain
     covers: dict[tuple[Place, ...], int] | None = None  # where nodes are that close several children at once
 
+    def begin_again(self) -> None:
+        """Forget what it was split into."""
+        self.children.clear()
+        self.finished_by.clear()
+        self.covers = None
+
     def cover(self, places: tuple[Place, ...]) -> int | None:
         """Where the nodes are that close a child, together with others."""
         if self.covers is None:
@@ -107,36 +49,60 @@ class Domain:
 class Ledger:
     """Keeps notes, and puts them in order at the end."""
 
-    def __init__(self) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the ledger)
-        weakref.finalize(self, self._file.close)
-        self._end = 0  # of that file
+    def __init__(self, log: NoteLog | None = None, left: Iterable[int] = ()) -> None:
+        """Goes on with the notes of a log; `left` are domains that are open where the search goes on.
+
+        The log may know more of them, which is told again by whoever searches them; so they begin anew, in the log as
+        well.  What closes one of them stays true.  Raises InputError for domains that the log does not know.
+        """
+        self._log = NoteLog() if log is None else log
         self._domains: dict[int, Domain] = {}
         self._wholes: list[Born] = []
         self._sharper: dict[int, list[tuple[int, int]]] = {}  # group and place in the file, by box
         self._rooted: dict[int, list[tuple[int, int]]] = {}  # the same of the root
+        self.root: Rooted | None = None
         self.leaves = 0
+        for place, note in self._log.known():
+            self._learn(place, note)
+        anew = Anew(tuple(left))
+        unknown = [number for number in anew.numbers if number not in self._domains]
+        if unknown:
+            raise InputError(f"the notes for the proof know nothing of domain {unknown[0]}; remove them to begin anew")
+        if anew.numbers:
+            self.keep([anew])
 
     def keep(self, notes: Iterable[Note]) -> None:
         for note in notes:
-            match note:
-                case Born():
-                    self._born(note)
-                case Said(number=number, pieces=pieces, last=last):
-                    domain = self._domains[number]
-                    if not domain.closed:  # two children may close their parent
-                        domain.nodes.append(self._put(pieces))
-                        domain.closed = last
-                case Covered(number=number, places=places, pieces=pieces):
-                    covers = self._domains[number].covers or {}
-                    covers.setdefault(places, self._put(pieces))
-                    self._domains[number].covers = covers
-                case Dropped(numbers=numbers):
-                    for number in numbers:
-                        self._domains[number].dropped = True
-                case Sharper(box=box, group=group, pieces=pieces, root=root):
-                    kind = self._rooted if root else self._sharper
-                    kind.setdefault(box, []).append((group, self._put(pieces)))
+            self._learn(self._log.put(note), note)
+
+    def counted(self) -> tuple[int, str]:
+        """How far the log counts now, for a run that goes on from here.  Guarantee: it is on disk."""
+        return self._log.counted()
+
+    def _learn(self, place: int, note: Note) -> None:
+        """From a note that is at a place in the file."""
+        match note:
+            case Born():
+                self._born(note)
+            case Said(number=number, last=last):
+                domain = self._domains[number]
+                if not domain.closed:  # two children may close their parent
+                    domain.nodes.append(place)
+                    domain.closed = last
+            case Covered(number=number, places=places):
+                covers = self._domains[number].covers or {}
+                covers.setdefault(places, place)
+                self._domains[number].covers = covers
+            case Dropped(numbers=numbers):
+                for number in numbers:
+                    self._domains[number].dropped = True
+            case Sharper(box=box, group=group, root=root):
+                (self._rooted if root else self._sharper).setdefault(box, []).append((group, place))
+            case Rooted():
+                self.root = note
+            case Anew(numbers=numbers):
+                for number in numbers:
+                    self._domains[number].begin_again()
 
     def _born(self, born: Born) -> None:
         self._domains[born.number] = Domain(born.places, boxes=born.boxes)
@@ -147,26 +113,12 @@ class Ledger:
         else:
             self._wholes.append(born)
 
-    def _put(self, pieces: Written) -> int:
-        """The place of what is put there."""
-        place, data = self._end, marshal.dumps(pieces)
-        self._file.write(SIZE.pack(len(data)) + data)
-        self._end += SIZE.size + len(data)
-        return place
-
-    def _get(self, place: int) -> Written:
-        self._file.seek(place)
-        (size,) = SIZE.unpack(self._file.read(SIZE.size))
-        found: Written = marshal.loads(self._file.read(size))
-        return found
-
     # ------------------------------------------------------------ what covers what
 
     def complete(self) -> set[int]:
         """The domains that are closed, by themselves or by what they were split into."""
         found: set[int] = set()
-        for number in sorted(self._domains, reverse=True):  # whatever comes of a domain has a larger number
-            domain = self._domains[number]
+        for number, domain in reversed(self._domains.items()):  # whatever comes of a domain was born later
             parts = [*domain.children, *(part for _, part in domain.finished_by)]
             done = parts and all(part in found or self._cover(domain, part) is not None for part in parts)
             if not domain.dropped and (domain.closed or done):
@@ -202,7 +154,7 @@ class Ledger:
         if found and recalls:
             yield Pieces().numbers(Node.KEEP).done()
         for _, place in found:
-            yield self._get(place)
+            yield self._log.pieces(place)
 
     def recalled(self, box: int) -> Iterator[Written]:
         """What was known before the better bounds of the root, if there were some."""
@@ -215,7 +167,7 @@ class Ledger:
         if found:
             yield Pieces().numbers(Node.KEEP).done()
         for _, place in found:
-            yield self._get(place)
+            yield self._log.pieces(place)
 
     def _moved(self, box: int) -> int:
         """The place in the file from which on domains of a box were closed with its better bounds."""
@@ -251,12 +203,12 @@ class Ledger:
                 yield now
                 continue
             if isinstance(now, Nodes):
-                yield self._get(now.place)
+                yield self._log.pieces(now.place)
                 self.leaves += 1
                 continue
             domain = self._domains[now]
             for place in domain.nodes:
-                yield self._get(place)
+                yield self._log.pieces(place)
             if domain.closed:
                 self.leaves += 1
             elif domain.finished_by:

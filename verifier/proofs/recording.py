@@ -16,7 +16,7 @@ from verifier.errors import InputError
 from verifier.proofs.attest import CAUTION, AsWritten, BoundsAsWritten
 from verifier.proofs.boxes import CARE, SMOOTH_CARE
 from verifier.proofs.functions import unknown
-from verifier.proofs.ledger import Incomplete
+from verifier.proofs.ledger import Incomplete, Ledger
 from verifier.proofs.signs import SignScribe
 from verifier.proofs.witness import CONVERSIONS
 from verifier.proofs.writer import ProofFile, ProofWriter
@@ -47,10 +47,13 @@ class Recording:
         self._writer: ProofWriter | None = None
         self._smooth = False  # whether the network has other functions than ReLUs
 
-    def begin(self, problem: Problem, network: str | None = None, prop: str | None = None) -> None:
+    def begin(
+        self, problem: Problem, network: str | None = None, prop: str | None = None, ledger: Ledger | None = None
+    ) -> None:
         """The instance is loaded.  Raises InputError if it has rows, or groups, that no proof can hold.
 
-        The checker has readers of its own, so it is asked beforehand whether it can read the files.
+        The checker has readers of its own, so it is asked beforehand whether it can read the files.  The ledger may
+        know what an earlier run has told.
         """
         if problem.property.joint is not None:
             raise InputError(
@@ -66,7 +69,7 @@ class Recording:
         why = None if network is None else refusal(network, problem.network.n_in, prop if declares else None)
         if why is not None:
             raise InputError(f"no proof could be checked, because the checker cannot read the files: {why}", self.path)
-        self._writer = ProofWriter(problem, self._kinds, self._scribe)
+        self._writer = ProofWriter(problem, self._kinds, self._scribe, ledger)
 
     @property
     def writer(self) -> ProofWriter:

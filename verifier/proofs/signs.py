@@ -10,7 +10,7 @@ import torch
 from verifier.proofs.attest import Attested
 from verifier.proofs.encode import Encoder, Wording
 from verifier.proofs.lambdas import Lambdas
-from verifier.proofs.ledger import Note, Said, Written
+from verifier.proofs.log import Note, Said, Written
 from verifier.proofs.stream import Node, Piece, varint
 from verifier.proofs.witness import Precision
 from verifier.search.journal import Split

@@ -19,7 +19,7 @@ import torch
 from verifier.bounding.core.closing import closes
 from verifier.proofs.attest import Attested, attested
 from verifier.proofs.lambdas import Lambdas
-from verifier.proofs.ledger import Covered, Note, Said
+from verifier.proofs.log import Covered, Note, Said
 from verifier.proofs.signs import SignScribe
 from verifier.search.journal import Place, Split
 from verifier.search.signs.root import Batch

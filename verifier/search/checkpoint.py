@@ -1,6 +1,6 @@
 """The file of a checkpoint: whole or not there, and refused for any other instance than its own.
 
-    strata checkpoint 1
+    strata checkpoint 2
     {"network": SHA-256, "property": SHA-256, "version": ..., "options": {...}}
     SHA-256 of the line above and all bytes below, and how many these are
     what was saved (`verifier.search.codec`)
@@ -35,8 +35,8 @@ from verifier.search.signs.kept import KeptSigns
 
 log = logging.getLogger(__name__)
 
-MAGIC = b"strata checkpoint 1"
-NAME, LOCK = "checkpoint", "lock"
+MAGIC = b"strata checkpoint 2"
+NAME, LOCK, NOTES = "checkpoint", "lock", "notes"
 
 PATIENCE = 3.0
 """Seconds for which the processes of a run that was killed may still hold the folder."""
@@ -62,12 +62,16 @@ CLASSES = (
 
 @dataclass(frozen=True)
 class Identity:
-    """What a checkpoint belongs to: the files by their digests, the options that shape a search, the program."""
+    """What a checkpoint belongs to: the files by their digests, the options that shape a search, the program.
+
+    `proof` says whether a proof is to be written, because such a search closes domains by other means.
+    """
 
     network: str | None
     property: str | None
     version: str
     options: Mapping[str, Any]
+    proof: bool = False
 
     def line(self) -> bytes:
         return json.dumps(vars(self), sort_keys=True).encode()
@@ -80,6 +84,8 @@ class Identity:
                 return f"is about another {what} (SHA-256 {str(other[key])[:12]}..., not {str(own[key])[:12]}...)"
         if other["version"] != own["version"]:
             return f"was written by version {other['version']}, this is {own['version']}"
+        if other["proof"] != own["proof"]:
+            return f"is one of a run {'with' if other['proof'] else 'without'} --proof"
         there, here = _flat(other["options"]), _flat(own["options"])
         for key in sorted({*there, *here}):
             if there.get(key) != here.get(key):
@@ -107,6 +113,11 @@ class Checkpoint:
         except BaseException:
             release()
             raise
+
+    @property
+    def notes(self) -> str:
+        """The file for the notes of a proof; a run without one does not have it."""
+        return str(self._folder / NOTES)
 
     def _take(self) -> None:
         """Other runs are kept out until the last process of this one has ended."""
@@ -158,9 +169,13 @@ class Checkpoint:
                 os.fsync(stream.fileno())
             self._sync()
         except OSError as error:
-            if not self._complained:
-                log.warning("a checkpoint could not be written: %s", error.strerror or error)
-            self._complained = True
+            self.complain(error)
+
+    def complain(self, error: OSError) -> None:
+        """There is no checkpoint this time; the first such error is told."""
+        if not self._complained:
+            log.warning("a checkpoint could not be written: %s", error.strerror or error)
+        self._complained = True
 
     def _sync(self) -> None:
         """Brings the new name to disk, where folders can be."""
@@ -175,7 +190,8 @@ class Checkpoint:
 def forget(folder: str) -> None:
     """Removes a checkpoint whose instance is decided.  Require: this run uses the folder."""
     with contextlib.suppress(OSError):
-        (Path(folder) / NAME).unlink(missing_ok=True)
+        for name in (NAME, NOTES):
+            (Path(folder) / name).unlink(missing_ok=True)
 
 
 def _sums(line: bytes, body: bytes) -> bytes:

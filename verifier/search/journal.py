@@ -194,6 +194,10 @@ class Listener(ABC):
     def keep(self, note: object) -> None:
         """Called in the first process."""
 
+    def envoy(self) -> Listener:
+        """One for another machine: it can be pickled, and makes the same notes there; nobody asks it to keep any."""
+        return self
+
 
 class Statistician(Listener):
     """Counts."""
@@ -219,7 +223,10 @@ class Statistician(Listener):
 
 
 Note = tuple[int, int, object]
-"""Of which journal, counted from the first one above, and of which of its listeners."""
+"""Of which journal, counted from the first one above, and of which of its listeners; number 0 counts."""
+
+BLOCK = 2**40
+"""Numbers for all domains that one process of another machine makes."""
 
 
 class Journal:
@@ -248,6 +255,18 @@ class Journal:
             if self._line[level] is self and isinstance(note, Counts) and listener == 0:
                 total = total + note
         return total
+
+    def envoys(self) -> tuple[Listener, ...]:
+        """The listeners of a journal on another machine whose notes this one can `receive`.
+
+        Require: no journal is above this one.
+        """
+        assert self._above is None
+        return tuple(listener.envoy() for listener in self._listeners[1:])
+
+    def confine(self, block: range) -> None:
+        """This process is on another machine, and numbers its domains by a block that was taken for it at home."""
+        self._tickets.confine(block)
 
     def numbers(self, count: int) -> range:
         """Numbers that no other domain has, in whatever search or process."""

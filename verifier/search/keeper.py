@@ -22,6 +22,7 @@ class SavedRun:
     runs: int
     seconds: float
     reserve: tuple[Float[Tensor, " n0"], int] | None = None  # a point that only the network's own run confirms
+    notes: tuple[int, str] | None = None  # how many bytes of notes for a proof count, and their SHA-256
 
 
 class Keeper:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from verifier.bounding.clauses import ClauseBounds
 from verifier.bounding.core.ball import InputBall
@@ -16,7 +17,7 @@ from verifier.bounding.core.state import State
 from verifier.errors import InputError
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
-from verifier.search.domains import Counts, Progress, outweighed
+from verifier.search.domains import Counts, Domains, Progress, outweighed
 from verifier.shapes import Float, Tensor
 
 Members = tuple[int, tuple[int, ...]]
@@ -173,3 +174,17 @@ class SavedGroups(Saved):
     now: Saved | None
     done: Progress
     doubt: Reason | None
+
+
+def open_numbers(saved: Saved | None) -> list[int]:
+    """The numbers of all domains with which a search goes on."""
+    match saved:
+        case SavedTree(part=part):
+            return [number for domains in part.domains for number in cast("Domains", domains).number.tolist()]
+        case SavedSharpening(tree=tree) | SavedSlices(tree=tree):
+            return open_numbers(tree)
+        case SavedRace(runners=runners):
+            return [number for runner in runners for number in open_numbers(runner.search)]
+        case SavedGroups(now=now):
+            return open_numbers(now)
+    return []

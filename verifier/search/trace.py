@@ -56,10 +56,11 @@ def tracing(path: str | None, listeners: Sequence[Listener] = ()) -> Iterator[Jo
 class TraceWriter(Listener):
     """Writes every domain when the step is over in which it was bounded, and once more if it is closed later."""
 
-    def __init__(self, file: TextIO) -> None:
-        self._file: TextIO | None = file
-        self._began = time.monotonic()
-        self._merged = 0
+    def __init__(self, file: TextIO | None, began: float | None = None, merged: int = 0) -> None:
+        """`began` is the time of day at which the search began on another machine; None: it begins here and now."""
+        self._file = file
+        self._began = time.monotonic() - (0.0 if began is None else time.time() - began)
+        self._merged = merged
         self._lines: dict[int, Line] = {}  # of the domains of this step
         self._open: dict[int, Line] = {}  # of earlier ones
 
@@ -94,6 +95,10 @@ class TraceWriter(Listener):
         except OSError as error:
             log.warning("the trace ends here: %s", error.strerror or error)
             self._file = None
+
+    def __reduce__(self) -> tuple[type[TraceWriter], tuple[None, float, int]]:
+        """Elsewhere it has no file, and another clock."""
+        return TraceWriter, (None, time.time() - (time.monotonic() - self._began), self._merged)
 
     def _born(self, event: Split) -> Iterator[tuple[int, Line]]:
         columns = event.number.tolist(), event.parent.tolist(), event.clause.tolist(), event.places()

@@ -35,8 +35,6 @@ def test_without_ray_one_sentence_says_what_to_install(
     ("more", "said"),
     [
         (["--address", "auto"], "--address is that of a Ray cluster: add --engine ray"),
-        (["--engine", "ray", "--proof", "p"], "--proof tells of what this machine has searched"),
-        (["--engine", "ray", "--trace", "t"], "--trace tells of what this machine has searched"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

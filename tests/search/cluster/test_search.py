@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from falsify import instances
@@ -14,23 +13,25 @@ from search.binary import Binary
 from search.binary import closed as closing_step
 from search.cases import FAMILIES, GAP, Named, ignore, narrow, random_case, some_witness, unbounded
 from search.cluster.grown import below, size
+from search.cluster.local import Local, LocalCluster
+from search.events import Lives
 
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
+from verifier.search.boxes.bounds import Effort
 from verifier.search.boxes.space import InputOptions
 from verifier.search.checkpoint import CLASSES
 from verifier.search.cluster import policy, search
-from verifier.search.cluster.engine import ClusterEngine, Parcel
-from verifier.search.cluster.policy import Order
-from verifier.search.cluster.search import ClusterSearch, Pool
-from verifier.search.cluster.worker import Answer, PartWorker, Point
+from verifier.search.cluster.search import ClusterSearch
+from verifier.search.cluster.worker import PartWorker, Point
 from verifier.search.codec import decoded, encoded
 from verifier.search.domains import Outcome
+from verifier.search.journal import BLOCK, Journal, Listener
 from verifier.search.loop import BranchAndBound, Limits, Search, run
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.saved import Keeping, SavedPart, SavedTree
+from verifier.search.saved import Keeping, SavedTree
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -41,51 +42,6 @@ DEPTH = 8
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (policy, search):
         monkeypatch.setattr(module, "WORTHWHILE", 1)
-
-
-@dataclass
-class Local(Pool):
-    """Workers of this process.  What goes to and fro is pickled; `deadly` is how likely an order is a worker's last."""
-
-    make: Callable[[], PartWorker]  # type: ignore[type-arg]
-    count: int
-    rng: random.Random
-    deadly: float = 0.0
-    born: int = 0
-    workers: dict[int, PartWorker] = field(default_factory=dict)  # type: ignore[type-arg]
-    orders: dict[int, Order[SavedPart]] = field(default_factory=dict)
-    kills: int = 0
-    ended: bool = False
-
-    def come(self) -> list[int]:
-        found = []
-        while len(self.workers) < self.count:
-            self.born += 1
-            self.workers[self.born] = self.make()
-            found.append(self.born)
-        return found
-
-    def send(self, worker: int, order: Order[SavedPart]) -> None:
-        assert worker not in self.orders
-        self.orders[worker] = pickle.loads(pickle.dumps(order))
-
-    def heard(self, seconds: float) -> list[tuple[int, Answer | None]]:
-        some = [worker for worker in self.orders if self.rng.random() < 0.7]
-        found: list[tuple[int, Answer | None]] = []
-        for worker in some:
-            order = self.orders.pop(worker)
-            if self.rng.random() < self.deadly:
-                if self.rng.random() < 0.5:
-                    self.workers[worker].follow(order)  # in vain
-                del self.workers[worker]
-                self.kills += 1
-                found.append((worker, None))
-            else:
-                found.append((worker, pickle.loads(pickle.dumps(self.workers[worker].follow(order)))))
-        return found
-
-    def close(self) -> None:
-        self.ended = True
 
 
 def clustered(
@@ -202,22 +158,20 @@ def test_without_workers_the_tree_is_searched_here() -> None:
 # ---------------------------------------------------------------- real problems
 
 
-@dataclass(frozen=True)
-class LocalCluster(ClusterEngine):
-    """Workers of this process that got their parcel as bytes."""
-
-    seed: int = 0
-
-    def pool(self, parcel: Parcel) -> Pool:
-        data = pickle.dumps(parcel)
-        return Local(lambda: pickle.loads(data).worker(), 3, random.Random(self.seed), 0.1)
+CUT = InputOptions(batch=4, least_children=1)
 
 
-def decided(problem: object, splitting: Splitting, seed: int) -> Outcome:
+def decided(
+    problem: object,
+    splitting: Splitting,
+    seed: int,
+    listeners: Sequence[Listener] = (),
+    telling: float = 0.0,
+    inputs: InputOptions = CUT,
+) -> Outcome:
     target = instances.target(problem)  # type: ignore[arg-type]
-    engine = LocalCluster(target.model, Keeping(0.0, 2**20), 0.0, seed=seed)
-    inputs = InputOptions(batch=4, least_children=1)
-    whole = ProblemSearch(narrow(4), splitting=splitting, inputs=inputs, engine=engine)
+    engine = LocalCluster(target.model, Keeping(telling, 2**20), 0.0, seed=seed)
+    whole = ProblemSearch(narrow(4), splitting=splitting, inputs=inputs, engine=engine, journal=Journal(listeners))
     return whole.run(problem, unbounded(problem), target, Clock.begin(PATIENCE), ignore)  # type: ignore[arg-type]
 
 
@@ -229,6 +183,23 @@ def test_workers_that_are_lost_answer_as_the_oracle_does(family: str, splitting:
         for margin in (GAP, -GAP):
             outcome = decided(case.problem([margin, GAP]), splitting, seed)
             assert (outcome.witness is not None or outcome.reason is not None) == (margin < 0)
+
+
+@pytest.mark.parametrize("splitting", [Splitting.RELUS, Splitting.INPUTS, Splitting.AUTO])
+@pytest.mark.parametrize("telling", [0.0, 0.02])
+def test_who_listens_hears_of_every_domain_once_whoever_was_lost(splitting: Splitting, telling: float) -> None:
+    """Its birth first, then its bound and its end: what is done again was never told."""
+    rough = replace(CUT, effort=Effort(0, 0))
+    for seed in range(1 if splitting is Splitting.AUTO else 2):
+        case, lives = random_case("dense", 1, (1, 2)), Lives()
+        outcome = decided(case.problem([GAP] * len(case.claims)), splitting, seed, [lives], telling, rough)
+        assert (outcome.witness, outcome.reason) == (None, None)
+        assert len({number // BLOCK for number in lives.parent}) > 1, "several workers have made domains"
+        if splitting is not Splitting.AUTO:  # else the loser of the race stays open
+            assert not lives.open
+            assert outcome.progress.counts.tiers == lives.counts.tiers
+            assert outcome.progress.counts.iterations == lives.counts.iterations
+            assert outcome.progress.domains == len(lives.parent)
 
 
 def test_searches_are_what_is_run(monkeypatch: pytest.MonkeyPatch) -> None:

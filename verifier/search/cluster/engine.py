@@ -18,7 +18,7 @@ from verifier.result.counterexample import Counterexample, Runnable
 from verifier.search.cluster.search import ClusterSearch, Pool
 from verifier.search.cluster.worker import PartWorker, Point
 from verifier.search.domains import DomainsT
-from verifier.search.journal import Journal
+from verifier.search.journal import Journal, Listener
 from verifier.search.loop import BranchAndBound, Limits, Search
 from verifier.search.offers import Offers
 from verifier.search.saved import Keeping
@@ -42,11 +42,12 @@ class Parcel:
     seconds: float  # that are left
     room: int
     slice_seconds: float
+    listeners: tuple[Listener, ...] = ()
 
     def worker(self) -> PartWorker[Any]:
         """Where the parcel has arrived.  The time that is left counts from now."""
         clock = Clock.begin(None if self.seconds == float("inf") else self.seconds)
-        options = replace(self.options, journal=Journal())
+        options = replace(self.options, journal=Journal(self.listeners))
         target = Target.of(self.problem, self.model)
         seed = options.seed + os.getpid()  # or else all workers would attack in the same way
         found, offer = ClauseBounds(self.lower, {}, {}), Offers(options.falsifier, target, clock, seed)
@@ -85,4 +86,14 @@ class ClusterEngine(ABC):
     def _parcel(self, task: SearchTask, recipe: Recipe) -> Parcel:
         options = replace(task.options, journal=Journal(), engine=None, cores=1, keeping=None)
         left, room = task.until.clock.remaining(), self.keeping.room
-        return Parcel(task.problem, self.model, task.found.lower, options, recipe, left, room, self.slice_seconds)
+        return Parcel(
+            task.problem,
+            self.model,
+            task.found.lower,
+            options,
+            recipe,
+            left,
+            room,
+            self.slice_seconds,
+            task.options.journal.envoys(),
+        )

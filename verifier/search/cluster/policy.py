@@ -36,6 +36,7 @@ class Order(Generic[PartT]):
     part: PartT | None = None  # with which it begins; None: it goes on with its own
     give: int = 0  # pieces, at once; without any it searches for a while
     tell: bool = False  # what is left afterwards
+    numbers: range | None = None  # of the domains that it makes; with its first order
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Report(Generic[PartT]):
     given: tuple[PartT, ...] = ()
     doubt: Reason | None = None
     undecided: float = float("inf")
+
+    @property
+    def commits(self) -> bool:
+        """Whether all that the worker has done for its part counts from now on: nobody will do it again."""
+        return self.open == 0 or self.part is not None
 
 
 @dataclass(frozen=True)

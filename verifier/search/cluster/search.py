@@ -15,11 +15,13 @@ from typing import cast
 
 import torch
 
+from verifier.errors import SoundnessError
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.cluster.policy import WORTHWHILE, Coordinator, Order
 from verifier.search.cluster.worker import Answer, Point, divided
 from verifier.search.domains import Domains, DomainsT, Outcome, Progress, outweighed
+from verifier.search.journal import BLOCK
 from verifier.search.loop import BranchAndBound, Limits, Search, conclusion
 from verifier.search.saved import Keeping, SavedPart, SavedTree
 
@@ -79,6 +81,7 @@ class ClusterSearch(Search):
         self._tree, self._limits, self._confirm, self._keeping = tree, limits, confirm, keeping
         self._make, self._pool = pool, cast("Pool | None", None)
         self._come: list[int] = []
+        self._numbered: set[int] = set()  # workers that have numbers for their domains
         self._coordinator: Coordinator[SavedPart] | None = None
         self._witness: Counterexample | None = None
         self._refuted = False  # a point that a worker confirmed and this process did not
@@ -124,11 +127,19 @@ class ClusterSearch(Search):
         for worker, order in coordinator.orders(time.monotonic()):
             self.traffic.messages += 1
             self.traffic.sent += size_of(order.part)
-            pool.send(worker, order)
+            pool.send(worker, order if worker in self._numbered else self._with_numbers(worker, order))
+
+    def _with_numbers(self, worker: int, order: Order[SavedPart]) -> Order[SavedPart]:
+        """The first order of a worker, whose domains have other numbers than any other one in this run."""
+        self._numbered.add(worker)
+        return replace(order, numbers=self._tree.space.journal.numbers(BLOCK))
 
     def _note(self, answer: Answer) -> None:
         """Points are replayed here, whatever the worker says of them."""
         report = answer.report
+        if answer.notes and not report.commits:
+            raise SoundnessError("a worker told of work that will be done again")
+        self._tree.space.journal.receive(answer.notes)
         self.traffic.messages += 1
         self.traffic.told += size_of(report.part) + sum(map(size_of, report.given))
         self.traffic.worked += answer.seconds

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from verifier.bounding.core.base import Until
 from verifier.search.cluster.policy import Order, Report
 from verifier.search.domains import Counts, DomainsT
+from verifier.search.journal import Note
 from verifier.search.loop import BranchAndBound, Limits
 from verifier.search.saved import SavedPart, SavedTree
 from verifier.search.space import Space
@@ -23,18 +24,23 @@ Point = tuple[NDArray[np.floating], int]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A report, and the point that ends the search, if there is one."""
+    """A report, and the point that ends the search, if there is one.
+
+    `notes` are those for the journal, but for counts: of all that the report commits, and none if it commits nothing.
+    """
 
     report: Report[SavedPart]
     witness: Point | None = None
     seconds: float = 0.0  # of work
+    notes: tuple[Note, ...] = ()
 
 
 class PartWorker(Generic[DomainsT]):
     """Searches parts of one tree, one after the other.
 
     The space is one of its own, made of the same basis as that of whoever gives the orders.  `room` is for what only
-    saves time in the pieces that are given away.
+    saves time in the pieces that are given away.  Notes wait here until the work that they tell of counts: if this
+    worker is lost before, somebody else does that work, and makes notes of it.
     """
 
     def __init__(
@@ -42,11 +48,14 @@ class PartWorker(Generic[DomainsT]):
     ) -> None:
         self._space, self._until, self._limits, self._room, self._seconds = space, until, limits, room, seconds
         self._tree: BranchAndBound[DomainsT] | None = None
-        self._counted = Counts()
+        self._notes: list[Note] = []
+        space.journal.go_abroad()
 
     def follow(self, order: Order[SavedPart], clock: Callable[[], float] = time.monotonic) -> Answer:
         """Do what is ordered; searching takes about as many seconds as this worker was told."""
         began = clock()
+        if order.numbers is not None:
+            self._space.journal.confine(order.numbers)
         if order.part is not None:
             self._tree = BranchAndBound(self._space, self._limits)
             self._tree.go_on(SavedTree(order.part, Counts(), 0))
@@ -62,11 +71,12 @@ class PartWorker(Generic[DomainsT]):
     def _answer(
         self, order: Order[SavedPart], tree: BranchAndBound[DomainsT], given: tuple[SavedPart, ...], seconds: float
     ) -> Answer:
-        total, progress = self._space.journal.counts, tree.progress
-        done, self._counted = total - self._counted, total
+        journal, progress = self._space.journal, tree.progress
+        sent = journal.sent()
+        self._notes += [note for note in sent if note[1]]
         report = Report(
             order.ticket,
-            done,
+            journal.counted(sent),
             tree.open,
             progress.lower,
             progress.left,
@@ -76,7 +86,8 @@ class PartWorker(Generic[DomainsT]):
             tree.undecided,
         )
         witness = None if tree.witness is None else (tree.witness.x, tree.witness.clause)
-        return Answer(report, witness, seconds)
+        notes, self._notes = (self._notes, []) if report.commits else ([], self._notes)
+        return Answer(report, witness, seconds, tuple(notes))
 
 
 def divided(tree: BranchAndBound[DomainsT], pieces: int) -> list[BranchAndBound[DomainsT]]:
