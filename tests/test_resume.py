@@ -152,6 +152,33 @@ def test_a_run_without_enough_time_is_continued_by_the_same_command(
     assert not (tmp_path / "checkpoint").exists()
 
 
+def test_a_proof_that_could_not_be_written_can_still_be_written(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The notes stay as long as the proof is missing, and the next run needs only the rest of the search."""
+    monkeypatch.setattr("verifier.search.pace.SHARE", float("inf"))  # every step is worth a checkpoint
+    instance = Instance("digits_fc", "fc_branch_1438", "unsat", (*SLOW, "search.max_domains=20"), proof=True)
+    assert answer(instance.request(root, tmp_path))["verdict"] == "unknown"
+    files, proof = instance.files(root), tmp_path / "proof"
+    words = [*files, "--config", "no_cuts", *(word for key in SLOW for word in ("--set", key)), "--proof", str(proof)]
+    words += ["--resume", str(tmp_path), "--threads", "1", "--json", "-"]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("verifier.proofs.writer.ProofWriter.write", full)
+        assert command(words) == 0
+    assert json.loads(capsys.readouterr().out)["proof"] is None
+    assert not proof.exists()
+    assert (tmp_path / "checkpoint").exists()
+    assert command(words) == 0
+    assert json.loads(capsys.readouterr().out)["statistics"]["earlier_runs"] > 0
+    assert check(*files, str(proof)).verdict == "accepted"
+    assert not (tmp_path / "checkpoint").exists()
+    assert not (tmp_path / "notes").exists()
+
+
 def test_what_needs_the_whole_run_is_refused(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     net, prop = root / "properties/onnx/toy.onnx", root / "properties/vnnlib/toy_positive.vnnlib"
     assert command([str(net), str(prop), "--resume", str(tmp_path / "here"), "--trace", str(tmp_path / "t")]) == 2

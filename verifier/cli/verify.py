@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from verifier.cli.options import common, instance, instance_paths, outputs
+
+if TYPE_CHECKING:
+    from verifier.result.result import Result
 
 
 class Unnamed(click.Context):
@@ -51,8 +54,13 @@ def verify(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) ->
         from verifier.pipeline import decide
 
         session.answer = decide(request, session.status)
-    if resume is not None and session.code in (0, 1):  # the answer is out: nobody will go on
+    if resume is not None and session.code in (0, 1) and not _lacks_proof(session.answer, proof):
         from verifier.search.checkpoint import forget
 
-        forget(resume)
+        forget(resume)  # the answer is out: nobody will go on
     return session.code
+
+
+def _lacks_proof(answer: Result | None, proof: str | None) -> bool:
+    """Whether a proof was asked for that could not be written: another run may, where there is room for it."""
+    return proof is not None and answer is not None and answer.verdict.value == "unsat" and answer.proof is None
