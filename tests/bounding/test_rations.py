@@ -99,6 +99,22 @@ def test_the_first_group_has_its_share_of_the_time(hours: Hours) -> None:
     assert allowed == [25.0, pytest.approx(99.0 / 4), 98.0]  # nothing was learned from no neurons
 
 
+def test_nothing_is_learned_from_a_group_whose_time_ran_out(hours: Hours) -> None:
+    """Some of its neurons were not reached, so nobody knows what one takes; nor if no clock has ticked."""
+    net, allowed, pace = dense(0, WIDTHS), list[float](), [50.0, 0.0, 1.0, 1.0]
+    every = [torch.arange(group.size) for group in net.groups]
+
+    def work(neurons: torch.Tensor, until: Until) -> None:
+        allowed.append(until.clock.remaining())
+        hours.now += pace[len(allowed) - 1]
+
+    made = Rations(net, random_losses(net, 0), every)
+    until = Until(Clock.begin(100.0))
+    for k in (2, 3, 4, 5):
+        made.spend(k, every[k - 1], until, work)
+    assert allowed == pytest.approx([100.0 / 4, 50.0 / 3, 50.0 / 2, 49.0])
+
+
 @dataclass(frozen=True)
 class Slow(Bounder):
     """CROWN, on a clock that goes on by a second for every entry that sweeps touch."""

@@ -39,22 +39,23 @@ class Rations:
 
     def spend(self, k: int, neurons: Int[Tensor, " c"], until: Until, work: Work) -> None:
         """Bound those neurons of group k that are worth it, the greatest losses first."""
-        if self._done:
-            chosen = self.chosen(k, neurons, until.clock.remaining())
-        else:  # nobody knows yet what fits
-            chosen = self.chosen(k, neurons, float("inf"))
+        chosen = self.chosen(k, neurons, until.clock.remaining())
+        if not self._seconds:  # nobody knows yet what fits
             until = replace(until, clock=until.clock.within(until.clock.remaining() / (1 + len(self._work) - k)))
         began = time.monotonic()
         work(chosen, until)
-        if len(chosen):
+        if len(chosen) and not until.expired():  # or else some of them were not reached
             self._seconds += time.monotonic() - began
             self._done += len(chosen) * self._work[k - 1]
 
     def chosen(self, k: int, neurons: Int[Tensor, " c"], seconds: float) -> Int[Tensor, " c"]:
-        """The neurons of group k that fit into so many seconds, beside those of later groups that are worth more."""
+        """The neurons of group k that fit into so many seconds, beside those of later groups that are worth more.
+
+        All of them, as long as the pace is not known.
+        """
         losses = self._losses[k - 1].to(neurons.device)[neurons]
         order = losses.argsort(descending=True, stable=True)
-        if seconds == float("inf") or not self._done:
+        if seconds == float("inf") or not self._seconds:
             return neurons[order]
         worth, cost = [losses[order].double() / self._work[k - 1]], [torch.full_like(order, self._work[k - 1])]
         for later in range(k + 1, len(self._work) + 1):
