@@ -61,6 +61,7 @@ class Traffic:
     sent: int = 0  # domains, in parts that workers begin with
     told: int = 0  # domains, in what workers tell and give
     lost: int = 0  # workers
+    again: int = 0  # domains, of what lost workers have done in vain
     stale: int = 0  # reports that came too late
     worked: float = 0.0  # seconds, of all workers
 
@@ -115,8 +116,10 @@ class ClusterSearch(Search):
         self._come.clear()
         for worker, answer in heard:
             if answer is None:
-                coordinator.lost(worker)
                 self.traffic.lost += 1
+                self.traffic.again += coordinator.counts.domains
+                coordinator.lost(worker)
+                self.traffic.again -= coordinator.counts.domains
             elif coordinator.heard(worker, answer.report, time.monotonic()):
                 self._note(answer)
             else:
