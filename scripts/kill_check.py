@@ -25,6 +25,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TICK = 0.05
+TICK = 0.2
 EARLY = 1 / 3
 PATIENCE = 120.0
 """Seconds within which whatever a run has started has to be gone."""
@@ -214,7 +215,8 @@ def _written(file: Path) -> int | None:
 def one_run(case: Case, plan: Plan, seed: int, folder: Path, domains: int | None) -> Run:
     """A run that answers in the end, with so many processes as it takes."""
     run, kept = Run(seed), folder / "kept"
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     killer, families, began = Killer(plan, run, kept / "checkpoint"), list[Family](), time.monotonic()
     while not run.lives or run.lives[-1].killed:
         run.lives.append(one_life(case, plan, folder, killer, families))
@@ -225,7 +227,7 @@ def one_run(case: Case, plan: Plan, seed: int, folder: Path, domains: int | None
         left := [p for family in families for p in family.alive()]
     ) and time.monotonic() - began - run.seconds < PATIENCE:
         time.sleep(TICK)
-    run.gone = round(time.monotonic() - began - run.seconds, 1)
+    run.gone = round(max(0.0, time.monotonic() - began - run.seconds), 1)
     run.wrong = [*judged(case, run, domains), *(f"process {p} is left: {_title(p)}" for p in left)]
     run.wrong += [f"{path.name} is left in the folder" for path in kept.iterdir() if path.name != "lock"]
     return run

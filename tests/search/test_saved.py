@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -314,6 +315,37 @@ def test_once_time_is_up_nothing_is_written() -> None:
         written.clear()
         Keeper(Keeping(0.0), Clock.begin(deadline), written.append).look(Steps(Saved()))
         assert len(written) == expected
+
+
+def test_what_was_not_ready_in_time_is_not_written() -> None:
+    """Time may run out while a checkpoint is made."""
+
+    class Slow(Steps):
+        def saved(self, room: int) -> Saved | None:
+            time.sleep(0.2)
+            return super().saved(room)
+
+    written: list[Saved] = []
+    Keeper(Keeping(0.0), Clock.begin(0.1), written.append).look(Slow(Saved()))
+    assert written == []
+
+
+def test_variables_get_the_room_that_there_is() -> None:
+    rooms: list[int] = []
+
+    class Asked(Steps):
+        def saved(self, room: int) -> Saved | None:
+            rooms.append(room)
+            return super().saved(room)
+
+    Keeper(Keeping(0.0, 12345), Clock.begin(60), lambda saved: None).look(Asked(Saved()))
+    assert rooms == [12345]
+
+
+@pytest.mark.parametrize(("processes", "room"), [(0, 100), (1, 100), (3, 33), (8, 12)])
+def test_processes_share_the_room(processes: int, room: int) -> None:
+    shared = Keeping(7.0, 100).among(processes)
+    assert (shared.seconds, shared.room) == (7.0, room)
 
 
 def test_a_search_that_has_ended_or_has_nothing_to_save_is_not_written() -> None:

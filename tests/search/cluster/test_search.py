@@ -6,6 +6,7 @@ import pickle
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from falsify import instances
@@ -185,6 +186,57 @@ def test_the_doubts_of_workers_are_told() -> None:
     assert (outcome.witness, outcome.reason, outcome.progress.lower) == (None, Reason.NUMERICS, -0.25)
 
 
+def test_what_was_in_doubt_before_workers_came_is_saved_and_told() -> None:
+    tree = BranchAndBound(Binary(DEPTH), Limits())
+    while tree.open < 4:
+        tree.step()
+    tree.doubt, tree.undecided = Reason.NUMERICS, -0.25
+    searched = ClusterSearch(tree, Limits(), lambda: pool_of(2, 0, 0.1), lambda point: None, Keeping(0.0, 2**20))
+    while searched.outcome is None:
+        searched.step()
+        if searched.outcome is None:
+            saved = searched.saved(0)
+            assert saved is not None
+            assert (saved.part.doubt, saved.part.undecided) == (Reason.NUMERICS, -0.25)
+    assert (searched.outcome.reason, searched.outcome.progress.lower) == (Reason.NUMERICS, -0.25)
+
+
+def test_what_workers_that_are_done_doubt_is_saved() -> None:
+    """Parts that are done are in no checkpoint; their doubts are."""
+
+    def make() -> PartWorker:  # type: ignore[type-arg]
+        # Those that get the first half of the tree give up at once, the others go on.
+        doubt = partial(closing_step, doubt=Reason.NUMERICS, undecided=-0.25)
+        return part_worker(Binary(DEPTH, lambda c: doubt(c) if _first(c[0]) == 2 else None))
+
+    tree = BranchAndBound(Binary(DEPTH), Limits())
+    for _ in range(2):
+        tree.step()
+    pool = Local(make, 2, random.Random(0))
+    searched = ClusterSearch(tree, Limits(), lambda: pool, lambda point: None, Keeping(0.0, 2**20))
+    doubts = list[bool]()
+    while searched.outcome is None:
+        searched.step()
+        if searched.outcome is None and (saved := searched.saved(0)) is not None:
+            doubts.append((saved.part.doubt, saved.part.undecided) == (Reason.NUMERICS, -0.25))
+    assert doubts == sorted(doubts)  # once it is there it stays
+    assert sum(doubts) > 10
+    assert searched.outcome.reason is Reason.NUMERICS
+
+
+def _first(number: int) -> int:
+    """The ancestor on the first level."""
+    return number >> (number.bit_length() - 2)
+
+
+def test_what_lost_workers_have_done_in_vain_is_told() -> None:
+    for deadly in (0.0, 0.05):
+        tree, pool = BranchAndBound(Binary(DEPTH), Limits()), pool_of(2, 1, deadly)
+        searched = ClusterSearch(tree, Limits(), lambda pool=pool: pool, lambda point: None, Keeping(1e9))
+        assert run(searched, Until()).progress.domains == size(DEPTH)
+        assert bool(searched.traffic.again) == bool(searched.traffic.lost) == bool(deadly)
+
+
 def test_limits_count_the_domains_of_all_workers() -> None:
     pool = pool_of(2, 0, 0.0, 30)
     tree = BranchAndBound(Binary(30), Limits())
@@ -247,3 +299,14 @@ def test_searches_are_what_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(own, ClusterSearch)
     assert own.traffic.messages > 10
     assert own.traffic.sent > 2
+    assert own.traffic.told_bytes > own.traffic.told > 0
+
+
+def test_the_bytes_of_a_part_are_those_that_travel() -> None:
+    """But for what a pickle says of itself."""
+    tree = BranchAndBound(Binary(12), Limits())
+    while tree.open < 1000:
+        tree.step()
+    part = tree.part(0)
+    known, travels = search.bytes_of(part), len(pickle.dumps(part))
+    assert known < travels < 1.2 * known + 4096
