@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+import torch
 from falsify import instances
 from forks import PATIENCE, watched
 from search.binary import Binary
@@ -16,6 +17,7 @@ from search.cases import FAMILIES, GAP, Named, hard, ignore, narrow, random_case
 
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
+from verifier.errors import InputError
 from verifier.processes import forkable
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
@@ -27,7 +29,7 @@ from verifier.search.keeper import Keeper
 from verifier.search.loop import BranchAndBound, Limits, Search, run
 from verifier.search.parallel import Cores, SharedSearch
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.saved import Keeping, Saved, SavedGroups, SavedRace, SavedTree
+from verifier.search.saved import Keeping, Saved, SavedGroups, SavedRace, SavedRegion, SavedRoot, SavedTree
 
 pytestmark = [
     pytest.mark.usefixtures("unchecked"),
@@ -289,6 +291,28 @@ def test_every_kind_of_search_has_its_form() -> None:
     assert len(kinds["groups"].groups) == 2
     assert isinstance(kinds["boxes"], SavedTree)
     assert isinstance(kinds["race"], SavedRace)
+
+
+def test_bounds_of_another_network_are_refused() -> None:
+    """A checkpoint names its files; this is for one that lies."""
+    problem = random_case("dense", 3, (1, 1), boxes=2).problem([GAP, GAP])
+    net = problem.network
+    inputs, widths = torch.zeros(1, net.n_in), [torch.zeros(1, group.size) for group in net.groups]
+    (region,) = SavedRegion(inputs, inputs, tuple(widths), tuple(widths)).regions(problem)
+    assert [low.shape for low in region.l_hat] == [low.shape for low in widths]
+    more, wider = torch.zeros(1, net.n_in + 1), tuple(torch.zeros(1, low.shape[1] + 1) for low in widths)
+    for other in (SavedRegion(more, more, (), ()), SavedRegion(inputs, inputs, wider, wider)):
+        with pytest.raises(InputError, match="does not fit this network"):
+            other.regions(problem)
+
+
+def test_bounds_of_another_property_are_refused() -> None:
+    problem = random_case("dense", 3, (1, 1), boxes=2).problem([GAP, GAP])
+    lower, boxes = torch.full((len(problem.rows),), -1.0), len(problem.lower)
+    assert SavedRoot(lower, (), ()).found(problem).lower.tolist() == lower.tolist()
+    for other in (SavedRoot(lower[1:], (), ()), SavedRoot(lower, (boxes,), ()), SavedRoot(lower, (-1,), ())):
+        with pytest.raises(InputError, match="does not fit this property"):
+            other.found(problem)
 
 
 # ---------------------------------------------------------------- when nothing may be written

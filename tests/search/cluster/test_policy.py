@@ -137,6 +137,16 @@ def test_nobody_is_asked_for_pieces_that_others_were_asked_for() -> None:
     assert [order.give for _, order in coordinator.orders(1.0)] == [0]
 
 
+def test_pieces_that_a_lost_worker_was_asked_for_are_asked_of_others() -> None:
+    coordinator, orders = started([frozenset({2}), frozenset({3})], 4)
+    coordinator.heard(0, Report(orders[0].ticket, Counts(), 100), 1.0)
+    assert [order.give for _, order in coordinator.orders(1.0)] == [2]
+    coordinator.lost(0)
+    assert [(worker, order.part) for worker, order in coordinator.orders(1.0)] == [(2, frozenset({2}))]
+    coordinator.heard(1, Report(orders[1].ticket, Counts(), 100), 1.0)
+    assert [(worker, order.give) for worker, order in coordinator.orders(1.0)] == [(1, 1)]
+
+
 @pytest.mark.parametrize(("open_", "give"), [(3, 0), (4, 1), (7, 2), (1000, MOST_PIECES)])
 def test_nobody_gives_more_than_it_has(open_: int, give: int) -> None:
     coordinator, orders = started([frozenset({2})], 30)
