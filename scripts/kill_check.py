@@ -147,7 +147,10 @@ class Family:
 
 def children(process: int) -> list[int]:
     """Of the guardian: the coordinator."""
-    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    try:
+        return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except OSError:  # it has just ended
+        return []
 
 
 def _stat(process: int) -> list[str] | None:
@@ -197,11 +200,14 @@ class Killer:
             self._next = time.monotonic() + self._rng.uniform(0.0, self._plan.gap)
         if time.monotonic() < self._next or (workers and not busy):
             return False
-        if not workers:
-            self._run.since.append(round(time.time() - (_written(self._file) or 0) / 1e9, 2))
-        os.kill(self._rng.choice(busy if workers else [process, *children(process)]), signal.SIGKILL)
-        self._run.kills += 1
         self._next = float("inf")
+        since = round(time.time() - (_written(self._file) or 0) / 1e9, 2)
+        try:
+            os.kill(self._rng.choice(busy if workers else [process, *children(process)]), signal.SIGKILL)
+        except ProcessLookupError:  # it has just ended
+            return False
+        self._run.kills += 1
+        self._run.since += [] if workers else [since]
         return not workers
 
 
@@ -245,9 +251,10 @@ def one_life(case: Case, plan: Plan, folder: Path, killer: Killer, families: lis
         families.append(family)
         while process.poll() is None:
             family.look()
-            life.killed |= killer.look(process.pid, family)
+            life.killed = life.killed or killer.look(process.pid, family)
             time.sleep(TICK)
     life.code = process.returncode
+    life.killed &= life.code not in (0, 1)  # or else it had just answered
     life.wrote = _written(folder / "kept/checkpoint") != killer.before
     if found := re.search(r"cluster: (Traffic\(.*\))", log.read_text()):
         life.told = found[1]
