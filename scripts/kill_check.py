@@ -5,7 +5,7 @@
 
 A run is `verify NET PROP --engine ray --threads W --resume FOLDER` in processes of its own.  `workers`: every now and
 then an actor of Ray that is at work gets SIGKILL.  `coordinator`: the process itself or its guardian does, a moment
-after one of its checkpoints, in one life of three before workers have come, and the same command is started again at
+after one of its checkpoints, `--early` ones before workers have come, and the same command is started again at
 once, until it answers.  `--each` kills belong to one run.
 
 The bounds of these runs do not depend on how the search came to a domain (no iterations, no warm starts, one level at a
@@ -31,13 +31,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TICK = 0.2
-EARLY = 1 / 3
 PATIENCE = 120.0
 """Seconds within which whatever a run has started has to be gone."""
 
@@ -75,7 +74,12 @@ class Case:
 
 CASES = {
     "unsat": Case("digits_conv", "conv_v2_1446", "unsat", ("bounding.intermediate=interval", "search.batch=16")),
-    "sat": Case("digits_fc", "fc_minimal_1441", "sat", ("search.batch=32",)),
+    "sat": Case(
+        "digits_fc",
+        "fc_minimal_1441",
+        "sat",
+        ("bounding.intermediate=interval", "search.batch=2", "search.tiers=[{method: planet_lp}]"),
+    ),
     "short": Case("digits_fc", "fc_branch_1438", "unsat", ("bounding.intermediate=interval", "search.batch=4")),
 }
 
@@ -88,7 +92,8 @@ class Plan:
     kills: int
     workers: int
     seconds: float  # between two checkpoints
-    gap: float  # between two kills of workers, at most
+    gap: float  # until the next kill, at most
+    early: float  # the share of coordinators that die before workers have come
     timeout: float
 
 
@@ -189,7 +194,7 @@ class Killer:
     def begins(self) -> None:
         """A new process: nothing is planned for it yet."""
         self._next, self.before = float("inf"), _written(self._file)
-        self._early = self._plan.kill == "coordinator" and self._rng.random() < EARLY
+        self._early = self._plan.kill == "coordinator" and self._rng.random() < self._plan.early
 
     def look(self, process: int, family: Family) -> bool:
         """Whether the coordinator was killed."""
@@ -272,7 +277,7 @@ def judged(case: Case, run: Run, domains: int | None) -> list[str]:
     }
     if domains is not None:
         expected["domains"] = statistics.get("domains"), domains
-    tiers = sum(statistics.get("domains_by_tier", {}).values()) + statistics.get("leaves", 0)
+    tiers = sum(statistics.get("domains_by_tier", {}).values()) + statistics.get("leaves_lp", 0)
     expected["domains of all tiers"] = tiers, statistics.get("domains")
     wrong = [f"{name}: {found}, not {wanted}" for name, (found, wanted) in expected.items() if found != wanted]
     missed = sum(life.lost for life in run.lives)
@@ -316,18 +321,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=2.0, help="between two checkpoints")
     parser.add_argument("--gap", type=float, default=4.0, help="seconds until the next kill, at most")
+    parser.add_argument("--early", type=float, default=1 / 3, help="share of coordinators that die without workers")
     parser.add_argument("--timeout", type=float, default=900.0, help="of a run")
     options = parser.parse_args()
-    case, plan = (
-        CASES[options.case],
-        Plan(options.kill, options.each, options.workers, options.seconds, options.gap, options.timeout),
-    )
+    names = ("kill", "workers", "seconds", "gap", "early", "timeout")
+    case, plan = CASES[options.case], Plan(kills=options.each, **{name: getattr(options, name) for name in names})
     domains, runs = alone(case, options.out / options.case), list[Run]()
     while not runs or sum(run.kills for run in runs) < options.kills:
         seed = options.seed + len(runs)
         each = min(plan.kills, options.kills - sum(run.kills for run in runs))
         folder = options.out / options.case / f"{plan.kill}-{seed}"
-        runs.append(one_run(case, Plan(**{**asdict(plan), "kills": each}), seed, folder, domains))
+        runs.append(one_run(case, replace(plan, kills=each), seed, folder, domains))
         summary = {
             "case": asdict(case),
             "plan": asdict(plan),

@@ -120,9 +120,9 @@ def closed(
 
 @dataclass(frozen=True)
 class BinaryParcel:
-    """What workers elsewhere need to search such a tree; they report after each step."""
+    """What workers elsewhere need to search such a tree; they report after some steps."""
 
     depth: int
 
     def worker(self) -> PartWorker[Named]:
-        return PartWorker(Binary(self.depth), Until(), Limits(), 2**20, 0.0)
+        return PartWorker(Binary(self.depth), Until(), Limits(), 2**20, 0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -109,7 +111,10 @@ def ray() -> Iterator[Any]:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         ray_cluster.join(library, None, 3)
         yield library
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # Ray does not wait for the processes that it ends
         library.shutdown()
+        gc.collect()
 
 
 class AllHere(RayPool):
@@ -136,9 +141,8 @@ def check(saved: SavedTree | None, depth: int) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("kills", [0, 1])
-def test_actors_count_every_domain_once_whoever_is_killed(ray: Any, kills: int) -> None:
-    depth, killed = 10, list[int]()
+def test_actors_count_every_domain_once_whoever_is_killed(ray: Any) -> None:
+    depth, killed = 12, list[int]()
     tree = BranchAndBound(Binary(depth), Limits())
     made = partial(AllHere, ray, BinaryParcel(depth), 2)
     searched = ClusterSearch(tree, Limits(), made, lambda point: None, Keeping(0.5, 2**20))
@@ -147,13 +151,13 @@ def test_actors_count_every_domain_once_whoever_is_killed(ray: Any, kills: int) 
             searched.step()
             if searched.outcome is None:
                 check(searched.saved(0), depth)
-            due = len(killed) < kills and searched.progress.domains > size(depth) // 8
+            due = not killed and searched.progress.domains > size(depth) // 8
             if due and (busy := actors(os.getpid())):
                 os.kill(busy[0], signal.SIGKILL)
                 killed.append(busy[0])
     assert (searched.outcome.witness, searched.outcome.reason) == (None, None)
     assert searched.progress.domains == size(depth)
-    assert searched.traffic.lost == len(killed) == kills
+    assert searched.traffic.lost == len(killed) == 1
     assert searched.traffic.messages > 20
     # The coordinator had begun the tree; all else was done by workers.
     assert tree.space.journal.counts.domains < 100
