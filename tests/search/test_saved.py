@@ -293,6 +293,18 @@ def test_every_kind_of_search_has_its_form() -> None:
     assert isinstance(kinds["race"], SavedRace)
 
 
+def test_every_box_gets_its_own_bounds_back() -> None:
+    problem = random_case("dense", 3, (1, 1), boxes=2).problem([GAP, GAP])
+    rng = torch.Generator().manual_seed(0)
+    sizes = [problem.network.n_in, *(group.size for group in problem.network.groups)]
+    low = [torch.rand(3, size, generator=rng, dtype=torch.float64) for size in sizes]
+    high = [end + 1 for end in low]
+    saved = SavedRegion(low[0], high[0], tuple(low[1:]), tuple(high[1:]))
+    for row, region in enumerate(saved.regions(problem)):
+        assert [end.tolist() for end in (region.lower, *region.l_hat)] == [[end[row].tolist()] for end in low]
+        assert [end.tolist() for end in (region.upper, *region.u_hat)] == [[end[row].tolist()] for end in high]
+
+
 def test_bounds_of_another_network_are_refused() -> None:
     """A checkpoint names its files; this is for one that lies."""
     problem = random_case("dense", 3, (1, 1), boxes=2).problem([GAP, GAP])

@@ -179,6 +179,17 @@ def test_a_lost_worker_costs_what_it_has_not_told() -> None:
     assert not coordinator.over
 
 
+def test_a_report_that_comes_once_more_after_the_next_order_does_not_count() -> None:
+    coordinator, orders = started([frozenset({2})], 1)
+    first: Report[Part] = Report(orders[0].ticket, Counts({"t": 2}), 2, part=frozenset({4, 5}))
+    assert coordinator.heard(0, first, 1.0)
+    ((_, order),) = coordinator.orders(1.0)
+    assert not coordinator.heard(0, first, 2.0)
+    assert coordinator.committed.domains == 2
+    assert coordinator.heard(0, Report(order.ticket, Counts({"t": 4}), 0), 3.0)
+    assert coordinator.committed.domains == 6
+
+
 def test_pieces_without_a_word_on_the_rest_are_an_error() -> None:
     coordinator, orders = started([frozenset({2})], 1)
     with pytest.raises(SoundnessError):

@@ -237,6 +237,42 @@ def test_what_lost_workers_have_done_in_vain_is_told() -> None:
         assert bool(searched.traffic.again) == bool(searched.traffic.lost) == bool(deadly)
 
 
+class Late(Local):
+    """Workers that are given up, and answer nevertheless."""
+
+    late: list[tuple[int, Answer | None]]
+
+    def heard(self, seconds: float) -> list[tuple[int, Answer | None]]:
+        found, self.late = getattr(self, "late", []), []
+        for worker in [worker for worker in self.orders if self.rng.random() < self.deadly]:
+            self.late.append((worker, self.workers.pop(worker).follow(self.orders.pop(worker))))
+            self.kills += 1
+            found.append((worker, None))
+        return found + super().heard(seconds)
+
+
+def test_what_workers_say_after_they_were_given_up_is_passed_over() -> None:
+    tree, pool = BranchAndBound(Binary(DEPTH), Limits()), Late(pool_of(2, 0, 0.0).make, 2, random.Random(0))
+    searched = ClusterSearch(tree, Limits(), lambda: pool, lambda point: None, Keeping(0.0))
+    while searched.outcome is None:
+        pool.deadly = 0.2 if pool.kills < 5 else 0.0  # Local's own kills are kills too
+        searched.step()
+    assert searched.progress.domains == size(DEPTH)
+    assert pool.kills == searched.traffic.lost >= searched.traffic.stale > 0
+
+
+def test_a_new_part_has_no_doubts_of_the_one_before() -> None:
+    doubt = partial(closing_step, doubt=Reason.NUMERICS, undecided=-0.25)
+    tree = BranchAndBound(Binary(DEPTH), Limits())
+    for _ in range(2):
+        tree.step()
+    other = tree.halve()
+    worker = part_worker(Binary(DEPTH, lambda c: doubt(c) if _first(c[0]) == 2 else closing_step(c)))
+    parts = sorted([tree.part(0), other.part(0)], key=lambda part: int(part.domains[0].number[0]))  # type: ignore[attr-defined]
+    reports = [worker.follow(Order(k, part)).report for k, part in enumerate(parts)]
+    assert [(report.open, report.doubt) for report in reports] == [(0, Reason.NUMERICS), (0, None)]
+
+
 def test_limits_count_the_domains_of_all_workers() -> None:
     pool = pool_of(2, 0, 0.0, 30)
     tree = BranchAndBound(Binary(30), Limits())
