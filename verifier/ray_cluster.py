@@ -31,6 +31,8 @@ def join(ray: Any, address: str | None, cpus: int, verbose: bool = False) -> Non
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": logging.ERROR}
     if address is None:
+        # Ray's own default would starve workers beside anything else that this machine does.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         options |= {"num_cpus": cpus, "include_dashboard": False}
     try:
         with _own_signals():

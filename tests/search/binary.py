@@ -11,10 +11,13 @@ import torch
 from forks import notebook
 from search.cases import Named, domains
 
+from verifier.bounding.core.base import Until
 from verifier.clock import Stopwatch
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
+from verifier.search.cluster.worker import PartWorker
 from verifier.search.journal import Bounded, Journal
+from verifier.search.loop import Limits
 from verifier.search.space import Leaves, Remaining, Space
 
 INF = float("inf")
@@ -113,3 +116,13 @@ def closed(
     undecided: float = INF,
 ) -> Grown:
     return Grown(torch.tensor(children), 1, domains([]), Leaves(None, witness, doubt, undecided))
+
+
+@dataclass(frozen=True)
+class BinaryParcel:
+    """What workers elsewhere need to search such a tree; they report after some steps."""
+
+    depth: int
+
+    def worker(self) -> PartWorker[Named]:
+        return PartWorker(Binary(self.depth), Until(), Limits(), 2**20, 0.05)

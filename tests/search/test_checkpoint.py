@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import stat
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -134,6 +137,27 @@ def test_a_write_that_fails_leaves_the_old_one(
     assert found is not None
     assert found.seconds == 1.0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "lock"]
+
+
+def test_a_checkpoint_is_on_disk_before_it_takes_the_place_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And then its name is: a machine that loses its power has the old one or the new one."""
+    happened, sync, rename = list[str](), os.fsync, os.replace
+
+    def synced(number: int) -> None:
+        happened.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+        sync(number)
+
+    def renamed(*names: Any) -> None:
+        happened.append("renamed")
+        rename(*names)
+
+    checkpoint = Checkpoint(str(tmp_path), OWN)
+    monkeypatch.setattr("os.fsync", synced)
+    monkeypatch.setattr("os.replace", renamed)
+    checkpoint.write(saved())
+    assert happened == ["file", "renamed", "folder"]
 
 
 def test_what_a_killed_run_had_begun_to_write_is_removed(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+import torch
 from falsify import instances
 from forks import PATIENCE, watched
 from search.binary import Binary
@@ -15,6 +17,7 @@ from search.cases import FAMILIES, GAP, Named, hard, ignore, narrow, random_case
 
 from verifier.bounding.core.base import Until
 from verifier.clock import Clock
+from verifier.errors import InputError
 from verifier.processes import forkable
 from verifier.property.problem import Problem
 from verifier.result.verdict import Reason
@@ -26,7 +29,7 @@ from verifier.search.keeper import Keeper
 from verifier.search.loop import BranchAndBound, Limits, Search, run
 from verifier.search.parallel import Cores, SharedSearch
 from verifier.search.problem import ProblemSearch, Splitting
-from verifier.search.saved import Keeping, Saved, SavedGroups, SavedRace, SavedTree
+from verifier.search.saved import Keeping, Saved, SavedGroups, SavedRace, SavedRegion, SavedRoot, SavedTree
 
 pytestmark = [
     pytest.mark.usefixtures("unchecked"),
@@ -290,6 +293,40 @@ def test_every_kind_of_search_has_its_form() -> None:
     assert isinstance(kinds["race"], SavedRace)
 
 
+def test_every_box_gets_its_own_bounds_back() -> None:
+    problem = random_case("dense", 3, (1, 1), boxes=2).problem([GAP, GAP])
+    rng = torch.Generator().manual_seed(0)
+    sizes = [problem.network.n_in, *(group.size for group in problem.network.groups)]
+    low = [torch.rand(3, size, generator=rng, dtype=torch.float64) for size in sizes]
+    high = [end + 1 for end in low]
+    saved = SavedRegion(low[0], high[0], tuple(low[1:]), tuple(high[1:]))
+    for row, region in enumerate(saved.regions(problem)):
+        assert [end.tolist() for end in (region.lower, *region.l_hat)] == [[end[row].tolist()] for end in low]
+        assert [end.tolist() for end in (region.upper, *region.u_hat)] == [[end[row].tolist()] for end in high]
+
+
+def test_bounds_of_another_network_are_refused() -> None:
+    """A checkpoint names its files; this is for one that lies."""
+    problem = random_case("dense", 3, (1, 1), boxes=2).problem([GAP, GAP])
+    net = problem.network
+    inputs, widths = torch.zeros(1, net.n_in), [torch.zeros(1, group.size) for group in net.groups]
+    (region,) = SavedRegion(inputs, inputs, tuple(widths), tuple(widths)).regions(problem)
+    assert [low.shape for low in region.l_hat] == [low.shape for low in widths]
+    more, wider = torch.zeros(1, net.n_in + 1), tuple(torch.zeros(1, low.shape[1] + 1) for low in widths)
+    for other in (SavedRegion(more, more, (), ()), SavedRegion(inputs, inputs, wider, wider)):
+        with pytest.raises(InputError, match="does not fit this network"):
+            other.regions(problem)
+
+
+def test_bounds_of_another_property_are_refused() -> None:
+    problem = random_case("dense", 3, (1, 1), boxes=2).problem([GAP, GAP])
+    lower, boxes = torch.full((len(problem.rows),), -1.0), len(problem.lower)
+    assert SavedRoot(lower, (), ()).found(problem).lower.tolist() == lower.tolist()
+    for other in (SavedRoot(lower[1:], (), ()), SavedRoot(lower, (boxes,), ()), SavedRoot(lower, (-1,), ())):
+        with pytest.raises(InputError, match="does not fit this property"):
+            other.found(problem)
+
+
 # ---------------------------------------------------------------- when nothing may be written
 
 
@@ -314,6 +351,37 @@ def test_once_time_is_up_nothing_is_written() -> None:
         written.clear()
         Keeper(Keeping(0.0), Clock.begin(deadline), written.append).look(Steps(Saved()))
         assert len(written) == expected
+
+
+def test_what_was_not_ready_in_time_is_not_written() -> None:
+    """Time may run out while a checkpoint is made."""
+
+    class Slow(Steps):
+        def saved(self, room: int) -> Saved | None:
+            time.sleep(0.2)
+            return super().saved(room)
+
+    written: list[Saved] = []
+    Keeper(Keeping(0.0), Clock.begin(0.1), written.append).look(Slow(Saved()))
+    assert written == []
+
+
+def test_variables_get_the_room_that_there_is() -> None:
+    rooms: list[int] = []
+
+    class Asked(Steps):
+        def saved(self, room: int) -> Saved | None:
+            rooms.append(room)
+            return super().saved(room)
+
+    Keeper(Keeping(0.0, 12345), Clock.begin(60), lambda saved: None).look(Asked(Saved()))
+    assert rooms == [12345]
+
+
+@pytest.mark.parametrize(("processes", "room"), [(0, 100), (1, 100), (3, 33), (8, 12)])
+def test_processes_share_the_room(processes: int, room: int) -> None:
+    shared = Keeping(7.0, 100).among(processes)
+    assert (shared.seconds, shared.room) == (7.0, room)
 
 
 def test_a_search_that_has_ended_or_has_nothing_to_save_is_not_written() -> None:

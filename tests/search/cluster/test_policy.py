@@ -137,6 +137,16 @@ def test_nobody_is_asked_for_pieces_that_others_were_asked_for() -> None:
     assert [order.give for _, order in coordinator.orders(1.0)] == [0]
 
 
+def test_pieces_that_a_lost_worker_was_asked_for_are_asked_of_others() -> None:
+    coordinator, orders = started([frozenset({2}), frozenset({3})], 4)
+    coordinator.heard(0, Report(orders[0].ticket, Counts(), 100), 1.0)
+    assert [order.give for _, order in coordinator.orders(1.0)] == [2]
+    coordinator.lost(0)
+    assert [(worker, order.part) for worker, order in coordinator.orders(1.0)] == [(2, frozenset({2}))]
+    coordinator.heard(1, Report(orders[1].ticket, Counts(), 100), 1.0)
+    assert [(worker, order.give) for worker, order in coordinator.orders(1.0)] == [(1, 1)]
+
+
 @pytest.mark.parametrize(("open_", "give"), [(3, 0), (4, 1), (7, 2), (1000, MOST_PIECES)])
 def test_nobody_gives_more_than_it_has(open_: int, give: int) -> None:
     coordinator, orders = started([frozenset({2})], 30)
@@ -167,6 +177,17 @@ def test_a_lost_worker_costs_what_it_has_not_told() -> None:
     assert (coordinator.counts.domains, coordinator.committed.domains) == (2, 2)
     assert coordinator.waiting == [frozenset({4, 5})]
     assert not coordinator.over
+
+
+def test_a_report_that_comes_once_more_after_the_next_order_does_not_count() -> None:
+    coordinator, orders = started([frozenset({2})], 1)
+    first: Report[Part] = Report(orders[0].ticket, Counts({"t": 2}), 2, part=frozenset({4, 5}))
+    assert coordinator.heard(0, first, 1.0)
+    ((_, order),) = coordinator.orders(1.0)
+    assert not coordinator.heard(0, first, 2.0)
+    assert coordinator.committed.domains == 2
+    assert coordinator.heard(0, Report(order.ticket, Counts({"t": 4}), 0), 3.0)
+    assert coordinator.committed.domains == 6
 
 
 def test_pieces_without_a_word_on_the_rest_are_an_error() -> None:

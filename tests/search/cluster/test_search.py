@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from falsify import instances
@@ -24,8 +26,9 @@ from verifier.search.boxes.bounds import Effort
 from verifier.search.boxes.space import InputOptions
 from verifier.search.checkpoint import CLASSES
 from verifier.search.cluster import policy, search
+from verifier.search.cluster.policy import Order
 from verifier.search.cluster.search import ClusterSearch
-from verifier.search.cluster.worker import PartWorker, Point
+from verifier.search.cluster.worker import Answer, PartWorker, Point
 from verifier.search.codec import decoded, encoded
 from verifier.search.domains import Outcome
 from verifier.search.journal import BLOCK, Journal, Listener
@@ -141,6 +144,93 @@ def test_the_doubts_of_workers_are_told() -> None:
     assert (outcome.witness, outcome.reason, outcome.progress.lower) == (None, Reason.NUMERICS, -0.25)
 
 
+def test_what_was_in_doubt_before_workers_came_is_saved_and_told() -> None:
+    tree = BranchAndBound(Binary(DEPTH), Limits())
+    while tree.open < 4:
+        tree.step()
+    tree.doubt, tree.undecided = Reason.NUMERICS, -0.25
+    searched = ClusterSearch(tree, Limits(), lambda: pool_of(2, 0, 0.1), lambda point: None, Keeping(0.0, 2**20))
+    while searched.outcome is None:
+        searched.step()
+        if searched.outcome is None:
+            saved = searched.saved(0)
+            assert saved is not None
+            assert (saved.part.doubt, saved.part.undecided) == (Reason.NUMERICS, -0.25)
+    assert (searched.outcome.reason, searched.outcome.progress.lower) == (Reason.NUMERICS, -0.25)
+
+
+def test_what_workers_that_are_done_doubt_is_saved() -> None:
+    """Parts that are done are in no checkpoint; their doubts are."""
+
+    def make() -> PartWorker:  # type: ignore[type-arg]
+        # Those that get the first half of the tree give up at once, the others go on.
+        doubt = partial(closing_step, doubt=Reason.NUMERICS, undecided=-0.25)
+        return part_worker(Binary(DEPTH, lambda c: doubt(c) if _first(c[0]) == 2 else None))
+
+    tree = BranchAndBound(Binary(DEPTH), Limits())
+    for _ in range(2):
+        tree.step()
+    pool = Local(make, 2, random.Random(0))
+    searched = ClusterSearch(tree, Limits(), lambda: pool, lambda point: None, Keeping(0.0, 2**20))
+    doubts = list[bool]()
+    while searched.outcome is None:
+        searched.step()
+        if searched.outcome is None and (saved := searched.saved(0)) is not None:
+            doubts.append((saved.part.doubt, saved.part.undecided) == (Reason.NUMERICS, -0.25))
+    assert doubts == sorted(doubts)  # once it is there it stays
+    assert sum(doubts) > 10
+    assert searched.outcome.reason is Reason.NUMERICS
+
+
+def _first(number: int) -> int:
+    """The ancestor on the first level."""
+    return number >> (number.bit_length() - 2)
+
+
+def test_what_lost_workers_have_done_in_vain_is_told() -> None:
+    for deadly in (0.0, 0.05):
+        tree, pool = BranchAndBound(Binary(DEPTH), Limits()), pool_of(2, 1, deadly)
+        searched = ClusterSearch(tree, Limits(), lambda pool=pool: pool, lambda point: None, Keeping(1e9))
+        assert run(searched, Until()).progress.domains == size(DEPTH)
+        assert bool(searched.traffic.again) == bool(searched.traffic.lost) == bool(deadly)
+
+
+class Late(Local):
+    """Workers that are given up, and answer nevertheless."""
+
+    late: list[tuple[int, Answer | None]]
+
+    def heard(self, seconds: float) -> list[tuple[int, Answer | None]]:
+        found, self.late = getattr(self, "late", []), []
+        for worker in [worker for worker in self.orders if self.rng.random() < self.deadly]:
+            self.late.append((worker, self.workers.pop(worker).follow(self.orders.pop(worker))))
+            self.kills += 1
+            found.append((worker, None))
+        return found + super().heard(seconds)
+
+
+def test_what_workers_say_after_they_were_given_up_is_passed_over() -> None:
+    tree, pool = BranchAndBound(Binary(DEPTH), Limits()), Late(pool_of(2, 0, 0.0).make, 2, random.Random(0))
+    searched = ClusterSearch(tree, Limits(), lambda: pool, lambda point: None, Keeping(0.0))
+    while searched.outcome is None:
+        pool.deadly = 0.2 if pool.kills < 5 else 0.0  # Local's own kills are kills too
+        searched.step()
+    assert searched.progress.domains == size(DEPTH)
+    assert pool.kills == searched.traffic.lost >= searched.traffic.stale > 0
+
+
+def test_a_new_part_has_no_doubts_of_the_one_before() -> None:
+    doubt = partial(closing_step, doubt=Reason.NUMERICS, undecided=-0.25)
+    tree = BranchAndBound(Binary(DEPTH), Limits())
+    for _ in range(2):
+        tree.step()
+    other = tree.halve()
+    worker = part_worker(Binary(DEPTH, lambda c: doubt(c) if _first(c[0]) == 2 else closing_step(c)))
+    parts = sorted([tree.part(0), other.part(0)], key=lambda part: int(part.domains[0].number[0]))  # type: ignore[attr-defined]
+    reports = [worker.follow(Order(k, part)).report for k, part in enumerate(parts)]
+    assert [(report.open, report.doubt) for report in reports] == [(0, Reason.NUMERICS), (0, None)]
+
+
 def test_limits_count_the_domains_of_all_workers() -> None:
     pool = pool_of(2, 0, 0.0, 30)
     tree = BranchAndBound(Binary(30), Limits())
@@ -218,3 +308,14 @@ def test_searches_are_what_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(own, ClusterSearch)
     assert own.traffic.messages > 10
     assert own.traffic.sent > 2
+    assert own.traffic.told_bytes > own.traffic.told > 0
+
+
+def test_the_bytes_of_a_part_are_those_that_travel() -> None:
+    """But for what a pickle says of itself."""
+    tree = BranchAndBound(Binary(12), Limits())
+    while tree.open < 1000:
+        tree.step()
+    part = tree.part(0)
+    known, travels = search.bytes_of(part), len(pickle.dumps(part))
+    assert known < travels < 1.2 * known + 4096

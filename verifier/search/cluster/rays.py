@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verifier import ray_cluster
+from verifier.errors import InputError
 from verifier.search.cluster.engine import ClusterEngine, Parcel
 from verifier.search.cluster.policy import Order
 from verifier.search.cluster.search import Pool
@@ -86,10 +87,15 @@ class RayPool(Pool):
         return [(reference, pending.pop(reference)) for reference in ready]
 
     def _got(self, reference: Any, worker: int) -> tuple[Any] | None:
-        """What an actor has returned; None if it is lost.  What it has raised is raised here."""
+        """What an actor has returned; None if it is lost.  What it has raised is raised here.
+
+        Raises InputError if it cannot even begin: no other one could, where the package is missing.
+        """
         try:
             return (self._ray.get(reference),)
-        except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError):
+        except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError) as error:
+            if getattr(error, "actor_init_failed", False):
+                raise InputError(f"a worker of Ray cannot begin: {_last_line(error)}") from error
             del self._actors[worker]
             if self._spare == 0:
                 raise MemoryError("workers are lost again and again") from None
@@ -101,6 +107,11 @@ class RayPool(Pool):
         for actor in self._actors.values():
             self._ray.kill(actor)
         self._actors.clear()
+
+
+def _last_line(error: Exception) -> str:
+    """Which says what was raised, after where it was."""
+    return [line for line in str(error).splitlines() if line.strip()][-1].strip()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import cast
 
 import torch
@@ -57,12 +57,15 @@ Confirm = Callable[[Point], Counterexample | None]
 
 @dataclass
 class Traffic:
-    """What went to and fro, in messages and in domains."""
+    """What went to and fro: messages, domains, and bytes of their tensors."""
 
     messages: int = 0
     sent: int = 0  # domains, in parts that workers begin with
     told: int = 0  # domains, in what workers tell and give
+    sent_bytes: int = 0
+    told_bytes: int = 0
     lost: int = 0  # workers
+    again: int = 0  # domains, of what lost workers have done in vain
     stale: int = 0  # reports that came too late
     worked: float = 0.0  # seconds, of all workers
 
@@ -118,8 +121,10 @@ class ClusterSearch(Search):
         self._come.clear()
         for worker, answer in heard:
             if answer is None:
-                coordinator.lost(worker)
                 self.traffic.lost += 1
+                self.traffic.again += coordinator.counts.domains
+                coordinator.lost(worker)
+                self.traffic.again -= coordinator.counts.domains
             elif coordinator.heard(worker, answer.report, time.monotonic()):
                 self._note(answer)
             else:
@@ -127,6 +132,7 @@ class ClusterSearch(Search):
         for worker, order in coordinator.orders(time.monotonic()):
             self.traffic.messages += 1
             self.traffic.sent += size_of(order.part)
+            self.traffic.sent_bytes += bytes_of(order.part)
             pool.send(worker, order if worker in self._numbered else self._with_numbers(worker, order))
 
     def _with_numbers(self, worker: int, order: Order[SavedPart]) -> Order[SavedPart]:
@@ -142,6 +148,7 @@ class ClusterSearch(Search):
         self._tree.space.journal.receive(answer.notes)
         self.traffic.messages += 1
         self.traffic.told += size_of(report.part) + sum(map(size_of, report.given))
+        self.traffic.told_bytes += bytes_of(report.part) + sum(map(bytes_of, report.given))
         self.traffic.worked += answer.seconds
         if answer.witness is not None and self._witness is None:
             self._witness = self._confirm(answer.witness)
@@ -179,6 +186,12 @@ class ClusterSearch(Search):
 def size_of(part: SavedPart | None) -> int:
     """Open domains."""
     return 0 if part is None else sum(len(domains.number) for domains in _kept(part))
+
+
+def bytes_of(part: SavedPart | None) -> int:
+    """What its tensors take; the rest of a message is small."""
+    arrays = (getattr(some, f.name) for some in _kept(part) for f in fields(some)) if part is not None else ()
+    return sum(array.numel() * array.element_size() for array in arrays)
 
 
 def lower_of(part: SavedPart) -> float:
