@@ -21,9 +21,9 @@ from verifier.precision import default_dtype
 from verifier.result.verdict import Reason, Verdict
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def module() -> nn.Module:
-    """y = (|x_0 - x_1|, x_0) over two inputs."""
+    """y = (|x_0 - x_1|, x_0) over two inputs; a new one for each test, because `DataParallel` moves what it wraps."""
     return networks.difference_module()
 
 

@@ -36,7 +36,7 @@ def module(extreme: Extreme) -> nn.Module:
 def answer(extreme: Extreme, sign: float, bound: float, setting: str) -> Result:
     config = load_config("auto", SETTINGS[setting])
     box = {"lower": [float(extreme.low)], "upper": [float(extreme.high)]}
-    return verifier.verify(module(extreme), **box, unsafe=[([[sign]], [bound])], config=config, threads=1, timeout=60)
+    return verifier.verify(module(extreme), **box, unsafe=[([[sign]], [bound])], config=config, threads=1, timeout=20)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
