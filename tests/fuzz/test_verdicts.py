@@ -26,8 +26,8 @@ def judge(journal: Journal, verdicts: int) -> None:
     assert not journal.weak(["unknown"]), journal.summary()
 
 
-def test_some_dozens_of_verdicts(tmp_path: Path) -> None:
-    judge(run(Campaign(2024, tmp_path, queries=3, patience=0.0), 0, 8), 60)
+def test_a_few_hundred_verdicts(tmp_path: Path) -> None:
+    judge(run(Campaign(2024, tmp_path, queries=3, patience=0.0), 0, 24), 200)
 
 
 @pytest.mark.slow

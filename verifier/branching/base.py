@@ -50,3 +50,8 @@ class Brancher(ABC, Generic[ViewT]):
     @abstractmethod
     def scores(self, view: ViewT) -> Float[Tensor, "D A"]:
         """Of a `View`: non-negative for ambiguous kinks, -1 for stable ones; kinks are counted through all groups."""
+
+
+def nothing_tried(kinks: Int[Tensor, "D c"]) -> Float[Tensor, "D c 2"]:
+    """The `probe` for whoever reads scores off a sweep that is there, and tries no split out."""
+    raise AssertionError("nothing is tried out")

@@ -24,7 +24,7 @@ from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.bounding.hidden import IN_TURN, Ends, GroupBounds, Probe, Workers, ambiguous
 from verifier.bounding.solvers.propagated import Propagated
 from verifier.bounding.solvers.solver import Task, Variables, variables_of
-from verifier.branching.base import View
+from verifier.branching.base import View, nothing_tried
 from verifier.branching.intercept import Intercept
 from verifier.clock import Clock
 from verifier.network.network import Network
@@ -286,10 +286,6 @@ def _by_row(state: StateT, rows: int) -> StateT:
 
 def _where_to_split(sweep: Sweep, objective: Objective, trace: Trace) -> Int[Tensor, " D"]:
     """The kink that costs each bound most; -1 where none is left."""
-    scores = Intercept().scores(View(sweep, objective, trace, _never))
+    scores = Intercept().scores(View(sweep, objective, trace, nothing_tried))
     best, kink = scores.max(dim=1)
     return torch.where(best >= 0, kink, -1)
-
-
-def _never(kinks: Int[Tensor, "D c"]) -> Float[Tensor, "D c 2"]:
-    raise AssertionError("this rule tries nothing out")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from search.cases import GAP, random_case, root_of, slopes
@@ -46,8 +48,6 @@ def test_losses_are_what_upper_faces_cost(family: str, seed: int) -> None:
 
 
 def test_closed_clauses_lose_nothing() -> None:
-    from dataclasses import replace
-
     problem = random_case("dense", 1, (1, 1)).problem([GAP, GAP])
     root = root_of(problem, 0)
     whole = bounded(root)

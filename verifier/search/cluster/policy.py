@@ -130,14 +130,19 @@ class Coordinator(Generic[PartT]):
         """A worker has come that has nothing to do.  Require: its name is new."""
         self._idle[worker] = None
 
-    def lost(self, worker: int) -> None:
-        """A worker will never answer: somebody else begins with its part, as it was last told."""
+    def lost(self, worker: int) -> Counts:
+        """A worker will never answer: somebody else begins with its part, as it was last told.
+
+        Returns what it has done since then, which will be done again.
+        """
         self._idle.pop(worker, None)
         self._ready.pop(worker, None)
         assigned = self._working.pop(worker, None)
-        if assigned is not None:
-            self._asked -= assigned.asked
-            self._waiting.appendleft(assigned.part)
+        if assigned is None:
+            return Counts()
+        self._asked -= assigned.asked
+        self._waiting.appendleft(assigned.part)
+        return assigned.since
 
     def heard(self, worker: int, report: Report[PartT], now: float) -> bool:
         """Whether the report counts: one of an order that is no longer known does not."""

@@ -122,9 +122,7 @@ class ClusterSearch(Search):
         for worker, answer in heard:
             if answer is None:
                 self.traffic.lost += 1
-                self.traffic.again += coordinator.counts.domains
-                coordinator.lost(worker)
-                self.traffic.again -= coordinator.counts.domains
+                self.traffic.again += coordinator.lost(worker).domains
             elif coordinator.heard(worker, answer.report, time.monotonic()):
                 self._note(answer)
             else:

@@ -6,10 +6,10 @@ from functools import partial
 
 import torch
 
-from verifier.branching.base import View
+from verifier.branching.base import View, nothing_tried
 from verifier.search.signs.root import Root
 from verifier.search.tiers import Climbed
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Float, Tensor
 
 
 def losses(root: Root, whole: Climbed) -> list[list[Float[Tensor, " n"]]]:
@@ -17,7 +17,7 @@ def losses(root: Root, whole: Climbed) -> list[list[Float[Tensor, " n"]]]:
 
     requires: `whole` are the bounds of all clauses on their whole boxes
     """
-    view = View(whole.sweep, whole.objective, whole.trace, _never)
+    view = View(whole.sweep, whole.objective, whole.trace, nothing_tried)
     left = (~(whole.lower > 0)).float()
     found = []
     for k, neurons in enumerate(whole.sweep.neurons):
@@ -26,7 +26,3 @@ def losses(root: Root, whole: Climbed) -> list[list[Float[Tensor, " n"]]]:
         cost = torch.zeros_like(each[:, neurons.index]).index_add_(0, root.box, cost.nan_to_num(0.0) * left[:, None])
         found.append(each.index_copy_(1, neurons.index, cost))
     return [[group[box] for group in found] for box in range(root.region.count)]
-
-
-def _never(kinks: Int[Tensor, "D c"]) -> Float[Tensor, "D c 2"]:
-    raise AssertionError("nothing is tried out")
