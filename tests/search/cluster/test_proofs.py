@@ -27,6 +27,7 @@ from verifier.search.boxes.space import InputOptions
 from verifier.search.cluster import policy, search
 from verifier.search.cluster.policy import Coordinator
 from verifier.search.cluster.worker import Answer, PartWorker
+from verifier.search.domains import Counts
 from verifier.search.journal import BLOCK, Journal, Note
 from verifier.search.problem import ProblemSearch
 from verifier.search.saved import Keeping
@@ -191,9 +192,10 @@ def test_a_coordinator_that_forgets_a_part_has_no_proof(
     """The search answers `unsat`, which is wrong to say so early; nothing that was written down agrees."""
     lost = Coordinator.lost
 
-    def forgets(coordinator: Coordinator[object], worker: int) -> None:
-        lost(coordinator, worker)
+    def forgets(coordinator: Coordinator[object], worker: int) -> Counts:
+        again = lost(coordinator, worker)
         coordinator._waiting.clear()
+        return again
 
     monkeypatch.setattr(Coordinator, "lost", forgets)
     result = runs.decided(names)
