@@ -137,7 +137,9 @@ def test_tiers_after_one_that_closes_everything_are_not_asked() -> None:
     assert tiers == [1, 1]  # nobody is promoted to a tier of which nothing is known
 
 
-def test_a_patient_ladder_tries_a_tier_once_the_one_below_has_worked() -> None:
+def test_a_patient_ladder_tries_a_tier_once_the_one_below_has_left_enough_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower, climb = torch.tensor([-1.0, -1.0]), RungClimber.climb
+    monkeypatch.setattr(RungClimber, "climb", lambda *args: replace(climb(*args), lower=lower))
     made, whole = schedule(
         rung((-4.0, -4.0)), rung((-3.0, -3.0), 3), rung((-2.0, -2.0), 4), ratios=(2.0, 1.0), patience=3
     )
@@ -148,12 +150,23 @@ def test_a_patient_ladder_tries_a_tier_once_the_one_below_has_worked() -> None:
         made.climb(tier, whole, start, Until())
     waiting, two = ([2, 0, 0], [0, 0]), ([2, 3, 0], [1, 1])
     assert seen == [waiting, waiting, two, two, two]
+    assert made._costs[1].left == 4
     made.grow(Until(Clock.begin(0.0)))
     assert made.widths == [2, 3, 0]  # no time
     made.grow(Until())
     assert made.widths == [2, 3, 4]
     assert made.gains.tolist() == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
     assert placed(made, whole, [-4.0, -4.0], [1.0, 1.0])[0] == [2, 2]
+
+
+def test_domains_that_are_closed_try_nobodys_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower, climb = torch.tensor([1.0, torch.nan]), RungClimber.climb  # what is no number is open
+    monkeypatch.setattr(RungClimber, "climb", lambda *args: replace(climb(*args), lower=lower))
+    made, whole = schedule(rung((-4.0, -4.0)), rung((-3.0, -3.0), 3), ratios=(2.0,), patience=3)
+    for widths in ([2, 0], [2, 0], [2, 3]):
+        made.climb(0, whole, torch.zeros(2, 4), Until())
+        made.grow(Until())
+        assert made.widths == widths
 
 
 def test_no_time_leaves_the_lowest_tier() -> None:

@@ -21,6 +21,7 @@ from verifier.search.look import LEVELS, Look
 from verifier.search.loop import BranchAndBound, Limits, run
 from verifier.search.signs.root import Batch
 from verifier.search.signs.space import Policy, SignSpace
+from verifier.search.tiers import Climbed
 
 NAMES = ("propagated", "alpha_crown")
 
@@ -105,6 +106,31 @@ def test_the_cheaper_tier_takes_over_where_it_wins(monkeypatch: pytest.MonkeyPat
     assert made.climbers[0].starts[-1] == [[1.0, 2.0, 3.0][:width]] * len(whole)  # type: ignore[attr-defined]
     seen = torch.full((len(whole),), -1.0), torch.full((len(whole),), 0.1)
     assert made.place(0, whole, found.variables, seen)[1].shape[1] == 3  # the table of variables keeps its width
+
+
+def test_it_looks_at_domains_that_are_open_and_at_no_more_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch is closed, and of the second one five domains are open."""
+    clock, lowers = Seconds(), [[1.0] * 8, [1.0, -1.0, -2.0, -3.0, 1.0, -4.0, -5.0, 1.0]]
+    monkeypatch.setattr(ladder, "time", clock)
+    climb, asked = RungClimber.climb, list[tuple[str, list[float]]]()
+
+    def told(climber: RungClimber, batch: Batch, start: torch.Tensor, until: Until) -> Climbed:
+        asked.append((climber.name, start[:, 0].tolist()))
+        found = climb(climber, batch, start, until)
+        return replace(found, lower=torch.tensor(lowers.pop(0)) if len(batch) == 8 else -torch.ones(len(batch)))
+
+    monkeypatch.setattr(RungClimber, "climb", told)
+    made, whole = schedule(paired(2.0, 1.0, clock))
+    made.ladder = replace(made.ladder, look=3)
+    eight, everyone = whole.select(torch.zeros(8, dtype=torch.long)), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    start = torch.tensor(everyone).unsqueeze(1).expand(-1, 3)
+    made.climb(0, eight, start, Until())
+    assert made.looked is None
+    made.climb(0, eight, start, Until())
+    assert made.looked is not None
+    assert made.looked.domains == 3
+    some = [1.0, 3.0, 6.0]
+    assert asked == [("rung3", everyone), ("rung3", everyone), ("rung3", some), ("rung2", some)]
 
 
 def test_nobody_looks_if_not_asked_or_if_there_are_no_cuts() -> None:

@@ -40,9 +40,9 @@ class Ladder:
     """Tiers from cheap and loose to dear and tight.
 
     `ratios`: how many times dearer a domain is on the next tier; without them it is measured while the search runs,
-    and the tree then depends on the machine's mood.  `patience`: domains that a tier bounds before the one above it is
-    tried; 0 tries all tiers on the whole boxes first, as the paper does.  `look`: domains that the lowest tier bounds
-    before it is compared with itself without cuts; 0 never does.
+    and the tree then depends on the machine's mood.  `patience`: domains that a tier leaves open before the one above
+    it is tried; 0 tries all tiers on the whole boxes first, as the paper does.  `look`: domains that the lowest tier
+    bounds before it is compared with itself without cuts, and the most that it is compared on; 0 never does.
     """
 
     tiers: tuple[Tier, ...] = field(default_factory=_slopes)
@@ -130,42 +130,37 @@ class Schedule:
         """Bring further tiers into play, once the one below has bounded enough domains: easy trees never pay."""
         while len(self._found) < len(self.climbers) and not until.expired():
             some_open = bool((self._found[-1].lower <= 0).any())
-            if self._costs[len(self._found) - 1].domains < self.ladder.patience or not some_open:
+            if int(self._costs[len(self._found) - 1].left) < self.ladder.patience or not some_open:
                 return
             self._begin_next(until)
 
     def climb(self, tier: int, batch: Batch, variables: Float[Tensor, "D V"], until: Until) -> Climbed:
         began = time.perf_counter()
         found = self.climbers[tier].climb(batch, variables[:, : self.widths[tier]], until)
-        seconds = time.perf_counter() - began
-        self._costs[tier].in_tree(seconds, len(batch))
+        self._costs[tier].in_tree(time.perf_counter() - began, found.lower)
         plain = self.ladder.tiers[tier].plain
         if tier == 0 and plain is not None and self.looked is None and 0 < self.ladder.look <= self._costs[0].domains:
-            self._look(plain, batch, variables, (found, seconds), until)
+            some = spread(torch.nonzero(found.lower < 0).flatten(), self.ladder.look)
+            if len(some):
+                self._look(plain, batch.select(some), variables[some], until)
         return found
 
-    def _look(
-        self,
-        plain: Tier,
-        batch: Batch,
-        variables: Float[Tensor, "D V"],
-        found: tuple[Climbed, float],
-        until: Until,
-    ) -> None:
-        """Bound domains without cuts too; the tree goes on without them if that will be faster.
+    def _look(self, plain: Tier, batch: Batch, variables: Float[Tensor, "D V"], until: Until) -> None:
+        """Bound domains with cuts and without; the tree goes on without them if that will be faster.
 
         The variables of cuts come last, so what is left of them is a start for the same bounds without cuts.
         """
-        climber = plain.climber(self.root)
-        width, began = climber.width, time.perf_counter()
-        other = climber.climb(batch, variables[:, :width], until)
-        seconds = time.perf_counter() - began
+        bare = plain.climber(self.root)
+        lower, seconds, widths = [], [], (self.widths[0], bare.width)
+        for climber, width in zip((self.climbers[0], bare), widths, strict=True):
+            began = time.perf_counter()
+            lower.append(climber.climb(batch, variables[:, :width], until).lower)
+            seconds.append(time.perf_counter() - began)
         if until.expired():  # then both were cut short
             return
-        names, lower = (self.name(0), climber.name), (found[0].lower, other.lower)
-        self.looked = Look.at(names, lower, (found[1], seconds))
-        if self.looked is not None and self.looked.chosen == climber.name:
-            self.climbers[0], self.widths[0], self._costs[0] = climber, width, Cost(climber.iterations)
+        self.looked = Look.at((self.name(0), bare.name), (lower[0], lower[1]), (seconds[0], seconds[1]))
+        if self.looked is not None and self.looked.chosen == bare.name:
+            self.climbers[0], self.widths[0], self._costs[0] = bare, bare.width, Cost(bare.iterations)
 
     def probe(self, tier: int, batch: Batch, variables: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
         return self.climbers[tier].probe(batch, variables[:, : self.widths[tier]])
@@ -230,14 +225,21 @@ class Cost:
     iterations: int  # on each domain of the tree
     seconds: float = 0.0
     domains: int = 0
+    left: Tensor | int = 0  # of these domains, those that it has not closed; on the device until somebody asks
     iteration_seconds: float = 0.0
 
     def at_root(self, seconds: float, iterations: int) -> None:
         self.iteration_seconds = seconds / iterations
 
-    def in_tree(self, seconds: float, domains: int) -> None:
+    def in_tree(self, seconds: float, lower: Float[Tensor, " D"]) -> None:
         self.seconds += seconds
-        self.domains += domains
+        self.domains += len(lower)
+        self.left = self.left + (~(lower > 0)).sum()
+
+
+def spread(rows: Int[Tensor, " d"], most: int) -> Int[Tensor, " _"]:
+    """At most so many of the rows, evenly."""
+    return rows[:: -(-len(rows) // most)] if len(rows) > most else rows
 
 
 def log2_size(lower: Float[Tensor, " D"], rise: Float[Tensor, " D"]) -> Float[Tensor, " D"]:

@@ -179,7 +179,7 @@ class Ascent:
 
     iterations: int
     steps: Steps
-    check_every: int = 10  # iterations between looks at the clock and at who is done; a look costs a synchronisation
+    check_every: int = 10  # iterations between looks at the clock and at who is done; a look is a synchronisation
 
     @classmethod
     def of(cls, options: AscentOptions, linear: bool = False, check_every: int = 10) -> Ascent:
@@ -201,7 +201,7 @@ class Ascent:
         """
         climb = Climb(dual, start, until, watch)
         for t in range(self.iterations):
-            if t % self.check_every == 0 and climb.finished():
+            if self._looks(t) and climb.finished():
                 return climb.best(t)
             seen = None if averaging is None else averaging.at(t, self.iterations, climb.rows)
             at = climb.record()
@@ -210,6 +210,10 @@ class Ascent:
             climb.step(at, self.steps.at(t, self.iterations), t, seen)
         climb.record()
         return climb.best(self.iterations)
+
+    def _looks(self, t: int) -> bool:
+        """Whether iteration t begins with a look; most regions that are ever done are so at their start."""
+        return t == 1 or t % self.check_every == 0
 
 
 DualT = TypeVar("DualT", bound=Dual[Any])
