@@ -142,7 +142,7 @@ class Blunt:
         self.journal.hear(Improved(box, known, rows, found))
 
 
-def _bent(region: Region, k: int) -> Ends:
+def _bent(region: Region, k: int) -> tuple[Float[Tensor, " a"], Float[Tensor, " a"]]:
     """The bounds of the ambiguous neurons of group k, counted from 0."""
     low, high = region.l_hat[k], region.u_hat[k]
     bent = (low < 0) & (high > 0)
