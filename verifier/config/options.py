@@ -99,8 +99,8 @@ class Sharpen(Options, frozen=True):
     after: Seconds | None = 2.0  # seconds of search before they are computed; null: never
     share: Share = 0.6  # the part of the time that is left which the first stage may take
     tree_share: Share = 0.25  # the same of each stage of trees
-    initial: AscentOptions = AscentOptions(8, 0.3, 0.03)  # without cuts
-    cuts: AscentOptions = AscentOptions(8, 0.2, 0.03)
+    initial: AscentOptions = AscentOptions(5, 0.3, 0.03)  # without cuts
+    cuts: AscentOptions = AscentOptions(4, 0.3, 0.1)
     leaves: tuple[Positive, ...] = (16, 64, 256)  # of each neuron's tree, in the stages after the first one
     nodes: AscentOptions = AscentOptions(6, 0.1, 0.03)  # of these trees
 

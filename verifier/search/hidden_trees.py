@@ -195,9 +195,9 @@ class Grove:
         sure = first.lower(self.ground.exact_task(self.ground.start, self.rows))
         if self.until.expired():
             return sure
-        assert found.trace is not None
+        assert found.retrace is not None
         count, each = self.rows.count, _by_row(first, self.rows.count)
-        kinks = _where_to_split(task.sweep, self.rows, _by_row(found.trace, count))
+        kinks = _where_to_split(task.sweep, self.rows, _by_row(found.retrace(slice(None)), count))
         tree = torch.arange(count, device=kinks.device)
         leaves = TreeLeaves(tree, found.lower[0], self.ground.start.expand(count, -1), each.point[:, 0], kinks)
         leaves = self._grown(leaves, each, self._settled(sure[0]))
@@ -227,8 +227,8 @@ class Grove:
             task = self.ground.task(signs, self._objective(twice))
             start = replace(first.select(twice), point=parents.points.repeat(2, 1).unsqueeze(1))
             found = solver.resume(task, replace(self.until, threshold=margin), start)
-            assert found.trace is not None
-            lower, kinks = found.lower[:, 0], _where_to_split(task.sweep, task.objective, found.trace)
+            assert found.retrace is not None
+            lower, kinks = found.lower[:, 0], _where_to_split(task.sweep, task.objective, found.retrace(slice(None)))
             made = TreeLeaves(twice, lower.nan_to_num(nan=-torch.inf), signs, variables_of(found).point[:, 0], kinks)
             leaves = cat([leaves.without(worst[trees]), made])
         return leaves

@@ -52,7 +52,7 @@ class Trees:
     leaves: tuple[int, ...] = ()
 
     def stage(self, known: Region, number: int) -> GroupBounds:
-        return HiddenTrees(Known(known), self.solver, self.ascent, self.leaves[number])
+        return HiddenTrees(Known(known), self.solver.learning(), self.ascent, self.leaves[number])
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Blunt:
         if stage and options.trees is not None:
             return options.trees.stage(known, stage - 1)
         return Sharpened(
-            Known(known), options.bounder, partial(self._tell, box), laborious(self.net), self._rations(box)
+            Known(known), options.bounder.learning(), partial(self._tell, box), laborious(self.net), self._rations(box)
         )
 
     def _rations(self, box: int) -> Rations | None:

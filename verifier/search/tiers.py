@@ -20,7 +20,17 @@ from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
 from verifier.bounding.solvers.crown import Linear
-from verifier.bounding.solvers.solver import Proof, Sizes, Solved, Solver, Task, Variables, converted, variables_of
+from verifier.bounding.solvers.solver import (
+    Proof,
+    Retrace,
+    Sizes,
+    Solved,
+    Solver,
+    Task,
+    Variables,
+    converted,
+    variables_of,
+)
 from verifier.search.signs.root import Batch, Root
 from verifier.shapes import Bool, Float, Int, Tensor
 
@@ -69,15 +79,19 @@ class Climbed:
     """Bounds of a batch: in the precision of the search, and with what would prove them."""
 
     lower: Float[Tensor, " D"]
-    x0: Float[Tensor, "D n0"]  # where the relaxation attains its bound
     variables: Float[Tensor, "D V"]  # what children start from
     proof: Proof
     state: Variables
     sweep: Sweep
     objective: Objective
-    trace: Trace  # of one backward sweep, for branching
+    retrace: Retrace  # a backward sweep, for branching
     iterations: int
     masks: Int[Tensor, " D"]  # the rows of cuts that children inherit
+    x0: Float[Tensor, "D n0"] | None  # where the relaxation attains its bound; None: where the sweep says
+
+    def minimisers(self, rows: Int[Tensor, " d"]) -> Float[Tensor, "d n0"]:
+        """Where the relaxations of some domains attain their bounds."""
+        return self.retrace(rows).x0[:, 0] if self.x0 is None else self.x0[rows]
 
 
 @dataclass(frozen=True)
@@ -211,18 +225,22 @@ class Climber:
         if self.weights is not None:
             state = replace(state, weights=self.weights[batch.clause])
         objective = task.weighted(None if self.weights is not None else state.weights)
-        assert bound.x0 is not None
+
+        def plain(rows: Tensor | slice) -> Trace:
+            sweep = task.sweep.select(rows)
+            return sweep.backward(objective.select(rows), Linear().choices(sweep))
+
         return Climbed(
             bound.lower[:, 0].float(),
-            bound.x0[:, 0].float(),
             self._row(state),
             state if self.tier.solver.proves else Computed(bound.lower),
             state,
             task.sweep,
             objective,
-            task.sweep.backward(objective, Linear().choices(task.sweep)) if bound.trace is None else bound.trace,
+            plain if bound.retrace is None else bound.retrace,
             bound.iterations - bound.scouted,
             masks,
+            None if bound.x0 is None else bound.x0[:, 0].float(),
         )
 
     def _averaging(self) -> Averaging | None:

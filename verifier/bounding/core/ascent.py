@@ -162,11 +162,15 @@ class Adam(State):
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The best point that was met, its bounds, and how many iterations were made."""
+    """The best point that was met, its bounds, and how many iterations were made.
+
+    `last` is what the regions that have not left met last.
+    """
 
     point: Float[Tensor, "D S V"]
     lower: Float[Tensor, "D S"]
     iterations: int
+    last: Any
 
 
 Grown = Callable[[Any, Any, int], Any]
@@ -202,6 +206,8 @@ class Ascent:
         climb = Climb(dual, start, until, watch)
         for t in range(self.iterations):
             if self._looks(t) and climb.finished():
+                if t == 0:  # no time: the bound of the start is all there is
+                    climb.record()
                 return climb.best(t)
             seen = None if averaging is None else averaging.at(t, self.iterations, climb.rows)
             at = climb.record()
@@ -233,6 +239,7 @@ class Climb(Generic[DualT]):
         self._best_point = start.clone()
         self._best_lower = torch.full(start.shape[:2], -torch.inf, dtype=start.dtype, device=start.device)
         self._all_points, self._all_lower = self._best_point, self._best_lower
+        self._last: Evaluation | None = None
 
     def record(self) -> Any:
         """Evaluate the current point and keep it where it is better."""
@@ -242,6 +249,7 @@ class Climb(Generic[DualT]):
         torch.maximum(at.lower, self._best_lower, out=self._best_lower)
         if self.watch is not None:
             self.watch(self._best_lower)
+        self._last = at
         return at
 
     def step(self, at: Evaluation, size: float, t: int, seen: Average | None = None) -> None:
@@ -285,4 +293,4 @@ class Climb(Generic[DualT]):
     def best(self, iterations: int) -> Best:
         """The best points of all regions, also of those that have left."""
         self._write_back()
-        return Best(self._all_points, self._all_lower, iterations)
+        return Best(self._all_points, self._all_lower, iterations, self._last)

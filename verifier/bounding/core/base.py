@@ -143,7 +143,7 @@ class Bound:
     """
 
     lower: Float[Tensor, "D S"]
-    x0: Float[Tensor, "D S n0"] | None
+    x0: Float[Tensor, "D S n0"] | None  # None where that would take another sweep
     state: State | None = None  # the dual variables that were found; None where there are none
     iterations: int = 0  # steps of an ascent, or rounds of cuts that were added to linear programs; the most of any row
     # What was subtracted for rounding, where that is known.
@@ -215,6 +215,10 @@ class Bounder(ABC):
     def watched(self: BounderT, watch: Watch) -> BounderT:
         """The same with a listener."""
         return replace(self, watch=watch)
+
+    def learning(self: BounderT) -> BounderT:
+        """The same for many objectives of one network in turn: each may begin with what was best for those before."""
+        return self
 
     @property
     def proves(self) -> bool:

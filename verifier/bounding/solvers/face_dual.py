@@ -12,8 +12,8 @@ source:     multipliers on output constraints as in INVPROP; docs/notation.md
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeVar
 
 import torch
 from torch.nn.functional import pad
@@ -24,6 +24,7 @@ from verifier.bounding.core.sweep import Choice, Route, Sweep, Trace
 from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.rows import Conjunction, onto_simplex
 from verifier.bounding.solvers.solver import Sizes, Solved, Solver, Task, Variables
+from verifier.bounding.solvers.usual import UsualSlopes
 from verifier.shapes import Float, Tensor
 
 
@@ -185,6 +186,7 @@ class FaceSolver(Solver):
     """Adam on slopes, split multipliers, shares, and the weights of rows."""
 
     ascent: Ascent
+    usual: UsualSlopes | None = field(default=None, kw_only=True)  # of other objectives, if they are told
 
     weighs = True
     PLAIN: ClassVar[int] = 2  # slopes, split multipliers
@@ -196,6 +198,9 @@ class FaceSolver(Solver):
     @property
     def proves(self) -> bool:
         return True
+
+    def learning(self: FaceSolverT) -> FaceSolverT:
+        return replace(self, usual=UsualSlopes())
 
     def inherits(self, sizes: Sizes) -> int:
         return self.PLAIN * sizes.kinks
@@ -210,7 +215,8 @@ class FaceSolver(Solver):
         blank = self.blank(task.sweep.region.lower[:, None, :0])
         faces = blank.faces(task)
         if task.rows is None:
-            return replace(blank, point=faces.start())
+            point = faces.start()
+            return replace(blank, point=point if self.usual is None else self.usual.begin(task.sweep, point))
         point = ConjunctionDual(faces, task.rows).best_start()
         return replace(blank, point=point[..., : faces.variables], weights=point[..., faces.variables :])
 
@@ -223,8 +229,19 @@ class FaceSolver(Solver):
         """One ascent; where time cut it short, it may know no bound but that of its start."""
         dual = state.dual(task)
         best = ascent.run(dual, state.start(task, dual), until, averaging, self.watch)
-        at = dual.evaluate(best.point)
-        return Solved(torch.fmax(best.lower, at.lower), at.x0, state.at(best.point), best.iterations, trace=at.trace)
+        if self.usual is not None and task.rows is None and until.threshold is None:
+            self.usual.learn(task.sweep, best.point, best.last.trace.coefficients)
+
+        point = best.point
+
+        def retrace(rows: Tensor | slice) -> Trace:
+            at: SlopePoint = dual.select(rows).evaluate(point[rows])
+            return at.trace
+
+        return Solved(best.lower, None, state.at(point), best.iterations, retrace=retrace)
 
     def bytes_each(self, task: Task) -> int:
         return 24 * widest(task.sweep.net, task.sweep.layer) * task.sweep.region.lower.element_size()
+
+
+FaceSolverT = TypeVar("FaceSolverT", bound=FaceSolver)

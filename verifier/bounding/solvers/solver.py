@@ -154,11 +154,15 @@ def converted(task: Task, state: Variables, kind: str) -> Variables:
     return CONVERSIONS[state.kind, kind](task, state)
 
 
+Retrace = Callable[[Tensor | slice], Trace]
+"""Makes the backward sweep that gave the bounds of some regions once more."""
+
+
 @dataclass(frozen=True, eq=False)
 class Solved(Bound):
-    """A bound with the sweep that gave it: branching looks at its coefficients."""
+    """A bound; branching looks at the coefficients of its sweep, but most regions are never split."""
 
-    trace: Trace | None = None
+    retrace: Retrace | None = None
     scouted: int = 0  # of the iterations, those before the last ascent
 
 
@@ -309,6 +313,9 @@ class Certified(Bounder):
 
     def watched(self, watch: Watch) -> Certified:
         return replace(self, inner=self.inner.watched(watch))
+
+    def learning(self) -> Certified:
+        return replace(self, inner=self.inner.learning())
 
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         if not self.inner.proves:

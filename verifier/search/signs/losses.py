@@ -17,11 +17,12 @@ def losses(root: Root, whole: Climbed) -> list[list[Float[Tensor, " n"]]]:
 
     requires: `whole` are the bounds of all clauses on their whole boxes
     """
-    view = View(whole.sweep, whole.objective, whole.trace, nothing_tried)
+    trace = whole.retrace(slice(None))
+    view = View(whole.sweep, whole.objective, trace, nothing_tried)
     left = (~(whole.lower > 0)).float()
     found = []
     for k, neurons in enumerate(whole.sweep.neurons):
-        cost, _ = neurons.losses(whole.trace.coefficients[k], whole.trace.lines[k], partial(view.at, k))
+        cost, _ = neurons.losses(trace.coefficients[k], trace.lines[k], partial(view.at, k))
         each = cost.new_zeros(root.region.count, root.net.groups[k].size)
         cost = torch.zeros_like(each[:, neurons.index]).index_add_(0, root.box, cost.nan_to_num(0.0) * left[:, None])
         found.append(each.index_copy_(1, neurons.index, cost))

@@ -230,7 +230,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             return None
         count = min(self.policy.offers, len(open_rows))
         worst = open_rows[left.lower[open_rows].topk(count, largest=False).indices]
-        return self.offer(left.found.x0[worst], self.root.numbers[left.brood.batch.clause[worst]].cpu())
+        return self.offer(left.found.minimisers(worst), self.root.numbers[left.brood.batch.clause[worst]].cpu())
 
     def leaves(self, left: RemainingBrood) -> Leaves:
         """Solve domains without ambiguous kinks that their bounds have not closed."""
@@ -495,7 +495,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         def probe(kinks: Int[Tensor, "d c"]) -> Float[Tensor, "d c 2"]:
             return self._probe(tier, batch, found.variables[rows], kinks)
 
-        view = View(found.sweep.select(rows), found.objective.select(rows), found.trace.select(rows), probe)
+        view = View(found.sweep.select(rows), found.objective.select(rows), found.retrace(rows), probe)
         with self.bounding:
             scores = self.policy.brancher.scores(view).nan_to_num(0.0).clamp(min=0.0)
         scores = scores / scores.amax(dim=1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)

@@ -1,0 +1,56 @@
+"""The lower slopes of ReLUs that were best for other objectives of the same network: a better start than CROWN's.
+
+Objectives at neurons of one layer after the other ask for much the same slopes before it.  Ascents that begin with the
+mean of those slopes, weighted by the coefficients that take them, are after four iterations where they would be after
+eight.  Any slopes give a valid bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from verifier.bounding.core.sweep import Kinks, Sweep
+from verifier.shapes import Float, Tensor
+
+FADING = 0.5
+"""How much of what was learned before counts beside the newest objectives."""
+
+
+@dataclass(eq=False)
+class UsualSlopes:
+    """Of every group: the sum of the weights at each kink, and that of the slopes with their weights."""
+
+    _seen: dict[int, tuple[Float[Tensor, " a"], Float[Tensor, " a"]]] = field(default_factory=dict)
+
+    def begin(self, sweep: Sweep, point: Float[Tensor, "D S V"]) -> Float[Tensor, "D S V"]:
+        """The point with the usual slopes, where some are known.  Require: the slopes of all groups come first."""
+        parts = list(point.split([*(n.count for n in sweep.neurons), point.shape[-1] - _slopes(sweep)], dim=-1))
+        for k, part in enumerate(parts[:-1]):
+            if self._knows(k, part):
+                weight, total = (known.to(part) for known in self._seen[k])
+                parts[k] = torch.where(weight > 0, total / weight, part)
+        return torch.cat(parts, dim=-1)
+
+    def learn(
+        self, sweep: Sweep, point: Float[Tensor, "D S V"], coefficients: Sequence[Float[Tensor, "D S _"] | None]
+    ) -> None:
+        """Remember the slopes of a point; those at positive coefficients of x are the ones that matter."""
+        slopes = point[..., : _slopes(sweep)].split([n.count for n in sweep.neurons], dim=-1)
+        for k, (part, lam) in enumerate(zip(slopes, coefficients, strict=True)):
+            if lam is None or not isinstance(sweep.neurons[k], Kinks):  # nobody reads the group, or it has curves
+                continue
+            positive = lam.clamp(min=0).nan_to_num(0.0, 0.0, 0.0)
+            weight, total = positive.sum(dim=(0, 1)), (positive * part).sum(dim=(0, 1))
+            if self._knows(k, part):
+                weight, total = (n + FADING * o for n, o in zip((weight, total), self._seen[k], strict=True))
+            self._seen[k] = weight, total
+
+    def _knows(self, k: int, slopes: Float[Tensor, "D S a"]) -> bool:
+        return k in self._seen and self._seen[k][0].shape == slopes.shape[-1:]
+
+
+def _slopes(sweep: Sweep) -> int:
+    return sum(neurons.count for neurons in sweep.neurons)
