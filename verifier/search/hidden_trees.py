@@ -33,7 +33,7 @@ from verifier.shapes import Bool, Float, Int, Int8, Tensor
 LITTLE = 0.001
 """The part of a neuron's width by which its bound has to rise whenever the leaves of a tree have doubled."""
 
-SAMPLE = 16
+SAMPLE = 6
 """Neurons of a group whose trees tell whether those of the others are worth their time."""
 
 ENOUGH = 0.1

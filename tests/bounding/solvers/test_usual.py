@@ -1,0 +1,125 @@
+"""Slopes that were best for other objectives: exact means, and a start that gives valid and better bounds."""
+
+from __future__ import annotations
+
+import networks
+import pytest
+import torch
+from bounding.cases import random_rows, root, value
+
+from verifier.bounding.core.ascent import Ascent, Steps
+from verifier.bounding.core.base import Bounder, Objective, Until
+from verifier.bounding.core.sweep import Sweep
+from verifier.bounding.hidden import RootBounds, Sharpened
+from verifier.bounding.solvers.active_set import ActiveSet, Additions
+from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
+from verifier.bounding.solvers.big_m import BigM
+from verifier.bounding.solvers.crown import Linear
+from verifier.bounding.solvers.propagated import Propagated
+from verifier.bounding.solvers.solver import Certified, Task
+from verifier.bounding.solvers.usual import FADING, UsualSlopes
+from verifier.functions import RELU
+from verifier.functions.sigmoids import Sigmoid
+
+FEW = Ascent(4, Steps(0.3, 0.05))
+
+
+def prepared(net: networks.Network, radius: float = 1.0) -> Sweep:
+    return Sweep.prepare(net, root(net, *networks.box(net, 3, radius)), len(net.layers))
+
+
+def test_the_mean_of_slopes_by_positive_coefficients() -> None:
+    """Objectives that take the upper face at a neuron say nothing about its lower one."""
+    sweep, usual = prepared(networks.dense(1, (3, 4, 2)), 2.0), UsualSlopes()
+    (count,) = (neurons.count for neurons in sweep.neurons)
+    assert count == 3
+    start = torch.full((1, 2, count + 1), 0.75)  # one more variable, behind the slopes
+    torch.testing.assert_close(usual.begin(sweep, start), start)
+    slopes = torch.tensor([[[0.0, 1.0, 0.5, 9.0], [1.0, 0.5, 0.25, 9.0]]])
+    usual.learn(sweep, slopes, [torch.tensor([[[1.0, -2.0, -1.0], [3.0, 2.0, torch.nan]]])])
+    torch.testing.assert_close(usual.begin(sweep, start)[0, 1], torch.tensor([0.75, 0.5, 0.75, 0.75]))
+    usual.learn(sweep, slopes[:, :1], [torch.tensor([[[2.0, 1.0, 0.0]]])])  # what is older counts less
+    first, second = 3.0 * FADING / (2.0 + 4.0 * FADING), (1.0 + 2.0 * 0.5 * FADING) / (1.0 + 2.0 * FADING)
+    torch.testing.assert_close(usual.begin(sweep, start)[0, 0], torch.tensor([first, second, 0.75, 0.75]))
+
+
+def test_groups_that_have_changed_or_that_nobody_reads_begin_as_ever() -> None:
+    known, other, usual = prepared(networks.residual(1)), prepared(networks.residual(1), 0.4), UsualSlopes()
+    counts = [[neurons.count for neurons in sweep.neurons] for sweep in (known, other)]
+    assert all(a != b for a, b in zip(*counts, strict=True))
+    usual.learn(known, torch.ones(1, 1, sum(counts[0])), [None, *(torch.ones(1, 1, n) for n in counts[0][1:])])
+    start = torch.zeros(1, 1, sum(counts[1]))
+    torch.testing.assert_close(usual.begin(other, start), start)
+    found = usual.begin(known, torch.zeros(1, 1, sum(counts[0])))
+    assert found[0, 0].tolist() == [0.0] * counts[0][0] + [1.0] * sum(counts[0][1:])
+
+
+def test_curves_keep_their_own_start() -> None:
+    """Their variables say where faces touch, from both sides."""
+    net = networks.mixed(9, (2, 4, 4, 2), (RELU, Sigmoid()))
+    sweep, usual = prepared(net), UsualSlopes()
+    sizes = [neurons.count for neurons in sweep.neurons]
+    usual.learn(sweep, torch.ones(1, 1, sum(sizes)), [torch.ones(1, 1, n) for n in sizes])
+    found = usual.begin(sweep, torch.zeros(1, 1, sum(sizes))).split(sizes, dim=-1)
+    curved = [group.function is not RELU for group in net.groups]
+    assert any(curved)
+    assert not all(curved)
+    for part, curve in zip(found, curved, strict=True):
+        assert (part == (0.0 if curve else 1.0)).all()
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+def test_the_start_is_that_of_objectives_before_and_gives_valid_bounds(family: str) -> None:
+    net = networks.FAMILIES[family](5)
+    lower, upper = networks.box(net, 5, 1.0)
+    region, points = root(net, lower, upper), networks.points(lower, upper, 300, 5)
+    solver = AlphaCrown(Ascent(0, Steps(0.1, 0.1)))
+    learner = AlphaCrown(Ascent(30, Steps(0.3, 0.02))).learning()
+    task = Task(Sweep.prepare(net, region, len(net.layers)), random_rows(net, 7, 6))
+    learner.begin(task, Until())
+    assert learner.usual is not None
+    begun = AlphaCrown(solver.ascent, usual=learner.usual).init(task)
+    cold = SlopeDual(task.sweep, task.objective)
+    assert begun.point.shape == cold.start().shape
+    lower_bounds = cold.evaluate(begun.point).lower
+    values = value(net, task.objective, points)
+    assert bool((values >= lower_bounds).all())
+
+
+@pytest.mark.parametrize("family", ["dense", "conv", "residual"])
+def test_few_iterations_from_the_usual_slopes_are_worth_more(family: str) -> None:
+    """Widths of hidden neurons, over some networks; each pass learns anew."""
+    cold = warm = 0.0
+    inner = Certified(AlphaCrown(Ascent(2, Steps(0.2, 0.1))), memory_bytes=1)  # one neuron after the other
+    for seed in range(6):
+        net = networks.dense(seed, (4, 12, 12, 12, 2)) if family == "dense" else networks.FAMILIES[family](seed)
+        lower, upper = networks.box(net, seed, 1.0)
+        widths = []
+        for bounder in (inner, inner.learning()):
+            region = Sharpened(RootBounds(), bounder, memory_bytes=1).region(net, lower, upper, Until())
+            sides = zip(region.l_hat, region.u_hat, strict=True)
+            widths.append(sum(float((high - low).sum()) for low, high in sides))
+        cold, warm = cold + widths[0], warm + widths[1]
+    assert warm < cold
+
+
+def test_who_learns_and_who_does_not() -> None:
+    plain: list[Bounder] = [Linear(), BigM(FEW), ActiveSet(FEW, FEW, Additions(4, 1, 2))]
+    for bounder in (*plain, *(Certified(one) for one in plain)):
+        assert bounder.learning() == bounder
+    learner = Certified(Propagated.in_rounds(FEW, FEW)).learning()
+    assert isinstance(learner.inner, Propagated)
+    assert learner.inner.usual is not None
+    assert learner.learning().inner != learner.inner  # a pass of its own
+
+
+def test_rows_of_a_clause_teach_nothing() -> None:
+    """Where regions leave an ascent, what they met last is no longer known."""
+    net = networks.dense(3)
+    task = Task(prepared(net), Objective(len(net.layers), torch.eye(2, dtype=torch.float64).unsqueeze(0)))
+    learner = AlphaCrown(FEW).learning()
+    learner.begin(task, Until(threshold=-1e3))
+    assert learner.usual is not None
+    assert not learner.usual._seen
+    learner.begin(task, Until())
+    assert learner.usual._seen
