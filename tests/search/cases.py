@@ -65,6 +65,13 @@ FAMILIES: dict[str, Callable[[int], Network]] = {
 }
 
 
+MODERATE = [("dense", 10), ("conv", 5), ("residual", 0)]
+"""Networks over which clauses of (3, 1) rows on two boxes grow trees of some ten narrow batches, by signs and boxes."""
+
+EASY_OR_HARD = [(family, seed) for family in FAMILIES for seed in (1, 3)]
+"""Others, with trees that end at once or are ten times as large."""
+
+
 @dataclass(frozen=True, eq=False)
 class Claim:
     """One clause in floats: A y + B x <= c on box number `box`; `least` is the exact minimum of its largest row."""
