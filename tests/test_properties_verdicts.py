@@ -6,11 +6,8 @@ import csv
 from pathlib import Path
 
 import pytest
-from speed import unchecked
 
 import verifier
-
-__all__ = ["unchecked"]
 
 FOLDER = Path(__file__).resolve().parents[1] / "properties"
 SECONDS = 60
@@ -20,8 +17,6 @@ QUICK = {
     "conv_v2_1446", "res_sat_1443", "pool_sat_1444", "cart_push", "cart_range", "cart_v2_strict", "pendulum_origin",
     "toy_positive", "toy_peak",
 }  # fmt: skip
-
-pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def instances() -> list[object]:

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import networks
@@ -126,6 +127,12 @@ def random_case(family: str, seed: int, counts: Sequence[int], mixed: bool = Fal
 
     The last row of a mixed clause with several rows does not look at the output at all.
     """
+    return _random_case(family, seed, tuple(counts), mixed, boxes)
+
+
+@cache
+def _random_case(family: str, seed: int, counts: tuple[int, ...], mixed: bool, boxes: int) -> Case:
+    """Exact minima take a moment, and nobody changes a case."""
     net, rng = (networks.FAMILIES | FAMILIES)[family](seed), np.random.default_rng(seed)
     radius = {"dense": 1.6, "conv": 0.28, "residual": 0.6, "unread": 0.6}[family]
     lower, upper = (side.numpy() for side in networks.box(net, seed, radius, boxes))
