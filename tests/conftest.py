@@ -13,6 +13,9 @@ import hypothesis
 import pytest
 import torch
 from jaxtyping import install_import_hook
+from speed import unchecked
+
+__all__ = ["unchecked"]
 
 # Must come before the first import of the package: annotations are checked in the tests, never for users.
 # The tower: an int serves as a float, as for every other type checker.
@@ -42,6 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Settings that derive their examples from the test itself would ignore a seed."""
     if config.getoption("hypothesis_seed", None) is not None:
         hypothesis.settings.load_profile("strata-seed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where shapes are checked, tests that are not to be checked have nothing to show."""
+    if os.environ.get("SHAPES") != "1":
+        return
+    left = [item for item in items if "unchecked" in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session", autouse=True)

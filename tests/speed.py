@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-import jaxtyping
 import pytest
 import torch
 
@@ -45,9 +44,5 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def unchecked() -> Iterator[None]:
-    """Annotations cost five times the work of a small search; the other tests check them."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
+def unchecked() -> None:
+    """Left out where annotations are checked, at five times the work of a small search; the other tests check them."""

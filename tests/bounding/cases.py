@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import networks
+import pytest
 import torch
 
 from verifier.bounding import HIDDEN
 from verifier.bounding.core.base import Objective, Region, Until
 from verifier.network.network import Network
+
+
+def meetings(solvers: Sequence[str]) -> pytest.MarkDecorator:
+    """Families and solvers that meet: all of them, but some are slow.
+
+    Windows and skip connections, which include chains of matrices, meet every solver, what nobody reads every second.
+    """
+
+    def often(family: str, number: int) -> bool:
+        return number % {"conv": 1, "residual": 1, "unread": 2, "dense": 4}[family] == 0
+
+    pairs = [(family, i) for i in range(len(solvers)) for family in networks.FAMILIES]
+    some = [pytest.param(f, solvers[i], marks=[] if often(f, i) else pytest.mark.slow) for f, i in pairs]
+    return pytest.mark.parametrize(("family", "solver"), some)
 
 
 def root(net: Network, lower: torch.Tensor, upper: torch.Tensor, method: str = "best") -> Region:

@@ -29,6 +29,7 @@ def output_rows(net: Network, seed: int, count: int = 3) -> Objective:
     return random_rows(net, seed, count)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("family", networks.FAMILIES)
 @pytest.mark.parametrize("bounder", BOUNDERS)
 @pytest.mark.parametrize("method", ["interval", "best", "paper"])

@@ -33,6 +33,7 @@ def flat(net: Network, seed: int) -> Region:
     return Region(origin, origin, (-wide(0),), (wide(0),), (RELU,))
 
 
+@pytest.mark.usefixtures("unchecked")
 @given(seed=st.integers(0, 2**16))
 @settings(max_examples=25)
 def test_one_layer_over_a_point_the_estimate_is_the_true_change(seed: int) -> None:

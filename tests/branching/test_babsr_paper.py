@@ -45,6 +45,7 @@ def written_out(view: View, rule: PublishedBaBSR) -> tuple[str, list[int]]:
     return "position", [min(i for i in open_ if open_[i] == last)]
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("family", networks.FAMILIES)
 @given(seed=st.integers(0, 2**16), threshold=st.sampled_from([1e-3, 0.3, 1e3]), least=st.sampled_from([1e-4, 0.2, 1e3]))
 @settings(max_examples=12)

@@ -19,6 +19,7 @@ from verifier.functions import RELU
 pytestmark = pytest.mark.parametrize("brancher", [BRANCHERS.build(n) for n in BRANCHERS.names()], ids=BRANCHERS.names())
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("family", networks.FAMILIES)
 @given(seed=st.integers(0, 2**16))
 @settings(max_examples=6)

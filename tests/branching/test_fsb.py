@@ -107,6 +107,7 @@ class Watched(FilteredSmart):
         return super().scores(view)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("margin", [1e-3, -3.0, -20.0])
 def test_a_search_splits_where_the_worse_child_is_best(margin: float) -> None:
     """Also far from zero, where all rises are small shares of the way."""

@@ -180,5 +180,13 @@ def test_functions(name: str, device: torch.device) -> None:
     low, high = networks.box(net, 2, 0.3, 2)
     shifted = replace(net.groups[0], bias=net.groups[0].bias + 3.0)  # where roots and logarithms are defined
     net = replace(net, groups=(shifted, *net.groups[1:]))
-    for method in ("crown", "alpha_crown"):
-        same(bounded(BOUNDERS.build(method, short(BOUNDERS.options(method), 4))), (net, low, high), device)
+    bounders = [BOUNDERS.build(method, short(BOUNDERS.options(method), 4)) for method in ("crown", "alpha_crown")]
+
+    def work(some: Case) -> tuple[object, ...]:
+        own, *box = some
+        region = RootBounds().region(own, *box, Until())
+        rows_there, until = rows(own, region.lower.device), Until(threshold=0.2)
+        found = [bounder.bound(own, region, rows_there, until) for bounder in bounders]
+        return tuple((bound.lower, bound.x0, bound.state, bound.error) for bound in found)
+
+    same(work, (net, low, high), device)

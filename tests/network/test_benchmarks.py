@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ SMOOTH = {
     "vit": (2, 0),
 }
 """Families with functions and products that have no pieces, and with integers."""
-SLOW = {"tllverifybench"}
+SLOW = {"tllverifybench", "ml4acopf"}
 
 
 def box_of(folder: Path, network: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +87,13 @@ def first_instance(folder: Path, name: str) -> tuple[Path, Path]:
     return folder / network, folder / prop
 
 
-@pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.slow] if f in SLOW else []) for f in LOWERED])
+def families(names: Iterable[str], slow: Collection[str] = SLOW) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "family", [pytest.param(name, marks=pytest.mark.slow if name in slow else []) for name in names]
+    )
+
+
+@families(LOWERED)
 def test_family(family, benchmarks):
     files = files_of(benchmarks / family)
     assert len(files) == LOWERED[family]
@@ -97,7 +104,7 @@ def test_family(family, benchmarks):
         check_against(model, network, (lower, upper), seed=0, count=6)
 
 
-@pytest.mark.parametrize("family", [*SMOOTH, *(pytest.param(f, marks=pytest.mark.slow) for f in LARGE)])
+@families(SMOOTH | LARGE, SLOW | set(LARGE))
 def test_what_is_not_lowered_is_refused_by_name(family, benchmarks):
     lowered, refused = 0, []
     for path in files_of(benchmarks / family):

@@ -16,7 +16,7 @@ from verifier.errors import SoundnessError
 from verifier.pipeline import Pipeline
 from verifier.result.verdict import Reason
 from verifier.robustness.bisection import Bisection
-from verifier.robustness.radius import Trial
+from verifier.robustness.radius import Radius, Trial
 from verifier.search.domains import Outcome, Progress
 
 HALF = {"inf": 1, "2": 2, "1": np.inf}
@@ -80,13 +80,23 @@ def test_the_radius_of_networks_of_one_input(seed: int) -> None:
     assert found.falsified - found.certified <= 0.02 * found.falsified
 
 
-@pytest.fixture
-def module() -> nn.Module:
+def classifier() -> nn.Module:
     torch.manual_seed(3)
     return nn.Sequential(nn.Linear(4, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 3))
 
 
+@pytest.fixture
+def module() -> nn.Module:
+    return classifier()
+
+
 X = [0.1, 0.2, 0.3, 0.4]
+
+
+@pytest.fixture(scope="module")
+def usual() -> Radius:
+    """What several tests compare with."""
+    return verifier.radius(classifier(), X, threads=1)
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": 2}, {"clip": (0, 1), "mean": 0.5, "std": 0.25}])
@@ -113,17 +123,16 @@ def test_the_counterexample_lies_within_what_is_falsified_and_has_another_class(
     assert int(y.argmax()) == found.other != found.label
 
 
-def test_units_before_normalisation(module: nn.Module) -> None:
-    plain = verifier.radius(module, X, threads=1)
+def test_units_before_normalisation(module: nn.Module, usual: Radius) -> None:
     scaled = verifier.radius(module, [4 * x + 1 for x in X], mean=1, std=4, threads=1)
-    assert plain.certified is not None
+    assert usual.certified is not None
     assert scaled.certified is not None
-    assert scaled.certified == pytest.approx(4 * plain.certified, rel=0.02)
-    assert scaled.falsified == pytest.approx(4 * (plain.falsified or 0), rel=0.02)
+    assert scaled.certified == pytest.approx(4 * usual.certified, rel=0.02)
+    assert scaled.falsified == pytest.approx(4 * (usual.falsified or 0), rel=0.02)
 
 
-def test_an_input_that_has_another_class_has_no_radius(module: nn.Module) -> None:
-    own = verifier.radius(module, X, threads=1).label
+def test_an_input_that_has_another_class_has_no_radius(module: nn.Module, usual: Radius) -> None:
+    own = usual.label
     found = verifier.radius(module, X, (own + 1) % 3, threads=1)
     assert found.certified is None
     assert found.falsified is not None
@@ -131,12 +140,11 @@ def test_an_input_that_has_another_class_has_no_radius(module: nn.Module) -> Non
     assert found.other == own
 
 
-def test_nothing_beyond_the_largest_radius_is_looked_at(module: nn.Module) -> None:
-    whole = verifier.radius(module, X, threads=1)
-    assert whole.certified is not None
-    found = verifier.radius(module, X, max_eps=whole.certified / 2, threads=1)
-    assert (found.certified, found.falsified, found.reason) == (whole.certified / 2, None, None)
-    assert all(trial.eps <= whole.certified / 2 for trial in found.trials)
+def test_nothing_beyond_the_largest_radius_is_looked_at(module: nn.Module, usual: Radius) -> None:
+    assert usual.certified is not None
+    found = verifier.radius(module, X, max_eps=usual.certified / 2, threads=1)
+    assert (found.certified, found.falsified, found.reason) == (usual.certified / 2, None, None)
+    assert all(trial.eps <= usual.certified / 2 for trial in found.trials)
 
 
 def test_without_time_nothing_is_known(module: nn.Module) -> None:
@@ -146,9 +154,10 @@ def test_without_time_nothing_is_known(module: nn.Module) -> None:
     assert not found.answered or found.falsified is not None
 
 
-def test_searches_that_never_end_leave_valid_ends(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_that_never_end_leave_valid_ends(
+    module: nn.Module, usual: Radius, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a search cannot decide is no end, and does not go on for ever where more time is of no use."""
-    usual = verifier.radius(module, X, threads=1)
 
     def helpless(*_: object) -> Outcome:
         return Outcome(None, Reason.NUMERICS, Progress())
@@ -199,7 +208,6 @@ def test_the_network_is_not_read_again_for_each_radius(module: nn.Module, monkey
 def test_what_is_known_can_be_drawn_up_at_any_time(module: nn.Module) -> None:
     """A listener that interrupts gets what was known by then, and both ends only ever close in."""
     seen: list[Trial] = []
-    verifier.radius(module, X, threads=1)
     from verifier.config import load_config
     from verifier.loading import sampled
     from verifier.machine import Machine

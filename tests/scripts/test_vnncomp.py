@@ -232,8 +232,15 @@ def test_installing_accepts_an_interpreter_that_has_everything(competition: Comp
     assert competition.call("install_tool.sh", "v1").code == 0
 
 
-@pytest.mark.parametrize("script", ["install_tool.sh", "prepare_instance.sh"])
-@pytest.mark.parametrize("name", ["highspy", "onnx2torch"])
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("install_tool.sh", "onnx2torch"),
+        ("prepare_instance.sh", "highspy"),
+        pytest.param("install_tool.sh", "highspy", marks=pytest.mark.slow),
+        pytest.param("prepare_instance.sh", "onnx2torch", marks=pytest.mark.slow),
+    ],
+)
 def test_libraries_that_cannot_be_loaded(competition: Competition, tmp_path: Path, script: str, name: str) -> None:
     """The last one of the list, and the one that the verifier loads when it reads its first file."""
     (tmp_path / f"{name}.py").write_text("raise ImportError('damaged')\n")

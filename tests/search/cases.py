@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import networks
@@ -65,6 +66,13 @@ FAMILIES: dict[str, Callable[[int], Network]] = {
 }
 
 
+MODERATE = [("dense", 10), ("conv", 5), ("residual", 0)]
+"""Networks over which clauses of (3, 1) rows on two boxes grow trees of some ten narrow batches, by signs and boxes."""
+
+EASY_OR_HARD = [(family, seed) for family in FAMILIES for seed in (1, 3)]
+"""Others, with trees that end at once or are ten times as large."""
+
+
 @dataclass(frozen=True, eq=False)
 class Claim:
     """One clause in floats: A y + B x <= c on box number `box`; `least` is the exact minimum of its largest row."""
@@ -119,6 +127,12 @@ def random_case(family: str, seed: int, counts: Sequence[int], mixed: bool = Fal
 
     The last row of a mixed clause with several rows does not look at the output at all.
     """
+    return _random_case(family, seed, tuple(counts), mixed, boxes)
+
+
+@cache
+def _random_case(family: str, seed: int, counts: tuple[int, ...], mixed: bool, boxes: int) -> Case:
+    """Exact minima take a moment, and nobody changes a case."""
     net, rng = (networks.FAMILIES | FAMILIES)[family](seed), np.random.default_rng(seed)
     radius = {"dense": 1.6, "conv": 0.28, "residual": 0.6, "unread": 0.6}[family]
     lower, upper = (side.numpy() for side in networks.box(net, seed, radius, boxes))

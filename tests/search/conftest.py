@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from speed import one_thread, unchecked
+from speed import one_thread
 
-__all__ = ["one_thread", "unchecked"]
+__all__ = ["one_thread"]
 
 
 @pytest.fixture(autouse=True)

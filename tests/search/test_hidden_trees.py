@@ -79,7 +79,7 @@ def test_bounds_hold_and_are_nowhere_looser(family: str, seed: int) -> None:
     assert gained > 0
 
 
-@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("seed", [2, pytest.param(0, marks=pytest.mark.slow)])
 def test_with_leaves_for_all_signs_bounds_of_ambiguous_neurons_are_exact(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +97,7 @@ def test_with_leaves_for_all_signs_bounds_of_ambiguous_neurons_are_exact(
         assert bool(bent.any()) or k > 2
 
 
-@CASE
+@pytest.mark.parametrize(("family", "seed"), [pytest.param(*CASES[0], marks=pytest.mark.slow), *CASES[1:]])
 def test_more_leaves_prove_more(family: str, seed: int) -> None:
     """Of the second group, whose bounds depend on no other trees, and up to the stops of float32."""
     net = MADE[family](seed)

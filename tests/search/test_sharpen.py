@@ -62,8 +62,6 @@ from verifier.search.signs.space import Policy, SignDomains, SignSpace
 from verifier.search.signs.tighten import AfterSplit
 from verifier.search.space import Space
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 LOOSE = RootBounds(None)
 SHORT = Ascent(6, Steps(0.2, 0.03))
 SHARP = Certified(AlphaCrown(Ascent(10, Steps(0.1, 0.02))))
@@ -352,6 +350,7 @@ def places(before: Root, after: Root) -> list[int]:
     return [known[after.place(kink)] for kink in range(after.kinks)]
 
 
+@pytest.mark.usefixtures("unchecked")
 @WHICH
 @pytest.mark.parametrize("patient", [True, False])
 @pytest.mark.parametrize("batches", [0, 8])
@@ -385,6 +384,7 @@ def excluded(space: SignSpace, waiting: SignDomains, row: int, before: Root) -> 
     return False
 
 
+@pytest.mark.usefixtures("unchecked")
 @WHICH
 def test_only_closed_clauses_and_contradicted_signs_are_left_out(which: Which) -> None:
     move = moved(unsafe(which), (PLAIN, PLAIN), 8)
@@ -398,6 +398,7 @@ def test_only_closed_clauses_and_contradicted_signs_are_left_out(which: Which) -
     assert 0 < len(kept) < len(move.waiting)  # both happen
 
 
+@pytest.mark.usefixtures("unchecked")
 @WHICH
 def test_clauses_whose_new_bound_is_better_begin_anew(which: Which) -> None:
     """Than the worst of its domains; with fewer batches before more of them do."""
@@ -424,6 +425,7 @@ def test_a_bound_that_is_no_number_is_the_worst() -> None:
     assert move.after.adopt(move.waiting, unknown, move.before).number.tolist() == move.adopted.number.tolist()
 
 
+@pytest.mark.usefixtures("unchecked")
 @WHICH
 def test_clauses_that_were_closed_stay_closed(which: Which) -> None:
     """Nothing of them waits, so the new search need not look at them again, whatever its own bounds say."""
@@ -435,6 +437,7 @@ def test_clauses_that_were_closed_stay_closed(which: Which) -> None:
         assert not len(move.after.adopt(others.select(others.clause < 0), there, move.before))
 
 
+@pytest.mark.usefixtures("unchecked")
 @WHICH
 def test_domains_of_clauses_that_the_new_root_closes_are_left_out(which: Which) -> None:
     """The clause that gains most is moved to where only the sharper bounds close it; the others stay open."""
@@ -451,6 +454,7 @@ def test_domains_of_clauses_that_the_new_root_closes_are_left_out(which: Which) 
     assert sorted(move.adopted.clause.tolist()) == sorted(set(move.waiting.clause.tolist()) - {clause})
 
 
+@pytest.mark.usefixtures("unchecked")
 @WHICH
 def test_what_is_kept_keeps_its_place(which: Which) -> None:
     """Signs, scores, slopes, multipliers and row weights, neuron by neuron."""
@@ -497,6 +501,7 @@ def worth(space: SignSpace, waiting: SignDomains) -> torch.Tensor:
     return space.schedule.probe(0, batch_of(space, waiting), waiting.variables.float())
 
 
+@pytest.mark.usefixtures("unchecked")
 @WHICH
 @pytest.mark.parametrize("policy", [PLAIN, CUT], ids=["slopes", "cuts"])
 def test_the_same_bounds_give_the_same_worth(which: Which, policy: Policy) -> None:
@@ -523,6 +528,7 @@ def shrunk(region: Region, factor: float) -> Region:
     )
 
 
+@pytest.mark.usefixtures("unchecked")
 @WHICH
 def test_tighter_bounds_with_the_same_kinks_lose_nothing(which: Which) -> None:
     """The slopes of all upper faces are the same and their intercepts smaller, so no bound may fall."""
@@ -539,6 +545,7 @@ def test_tighter_bounds_with_the_same_kinks_lose_nothing(which: Which) -> None:
     assert bool((worth(after, adopted) >= worth(before, old) - 1e-5).all())
 
 
+@pytest.mark.usefixtures("unchecked")
 @WHICH
 @pytest.mark.parametrize("policies", [(PLAIN, TWO), (CUT, CUT)], ids=["slopes", "cuts"])
 def test_adopted_variables_give_valid_bounds(which: Which, policies: tuple[Policy, Policy]) -> None:
@@ -559,6 +566,7 @@ def test_adopted_variables_give_valid_bounds(which: Which, policies: tuple[Polic
         assert bool((g.amax(dim=1) >= float(bounds[row]) - 1e-4).all())
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_cuts_start_from_slopes_and_slopes_from_cuts() -> None:
     """Where the other search had other cuts, their shares begin at zero; where it had more, they are dropped."""
     problem = unsafe(CASES[0])
@@ -598,6 +606,7 @@ def patient(space: SignSpace, journal: Journal) -> Patient:
     return Patient(space.root, space.policy, Until(), nobody, journal)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_tree_that_moves_keeps_its_counts_and_its_doubts() -> None:
     problem = unsafe(CASES[0])
     loose = regions_of(problem)
@@ -625,6 +634,7 @@ class Fresh(SignSpace):
         return begun
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_tree_that_begins_anew() -> None:
     """What was doubtful before stays so: nobody knows to which of the domains it belongs."""
     problem = unsafe(CASES[0])
@@ -640,6 +650,7 @@ def test_a_tree_that_begins_anew() -> None:
     assert there.progress.lower == -1e9
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_new_root_that_decides_everything_needs_no_domains() -> None:
     """|x - 0.25| <= 0.1 on [-1, 1], with bounds that leave no kink at all: the leaf alone has the word."""
     problem = instances.problem(wedge(), UNIT, [(0, [instances.row({0: 1}, "0.1")])])
@@ -736,6 +747,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("which", "policy", "cores", "batches", "patient"), MEETINGS)
 def test_verdicts_are_exact(
     which: Which,
@@ -763,6 +775,7 @@ def test_verdicts_are_exact(
     assert (found.witness.clause, found.reason) == (len(safe) - 1, None)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.slow
 @pytest.mark.parametrize("batches", [1, 4])
 @pytest.mark.parametrize("policy", POLICIES)
@@ -785,6 +798,7 @@ def test_verdicts_are_exact_on_many(
         assert decide(case, [GAP, -GAP, GAP], POLICIES[policy], 1 + seed % 3).witness is not None
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 def test_a_search_that_ends_before_the_second_core_needs_no_bounds(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Forked, "now", lambda self: None)
@@ -794,6 +808,7 @@ def test_a_search_that_ends_before_the_second_core_needs_no_bounds(seen: Seen, m
     assert (outcome.witness, outcome.reason, seen.times) == (None, None, 0)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.skipif(not forkable(), reason="forks work on Linux only")
 def test_a_second_core_that_is_done_at_once(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = Forked.now
@@ -810,6 +825,7 @@ def test_a_second_core_that_is_done_at_once(seen: Seen, monkeypatch: pytest.Monk
     assert (outcome.witness, outcome.reason, seen.times) == (None, None, 1)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_limits_count_both_searches(after_batches: Callable[[int], None]) -> None:
     after_batches(3)
     problem = made(CASES[0]).problem([GAP, GAP])
@@ -820,13 +836,22 @@ def test_limits_count_both_searches(after_batches: Callable[[int], None]) -> Non
     assert [p.domains for p in heard] == sorted(p.domains for p in heard)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_ladders_begin_with_their_lowest_tier() -> None:
     assert TWO.ladder.lowest() == Ladder(TWO.ladder.tiers[:1])
     assert slopes(Ascent(1, Steps(0.1, 0.1)), Ascent(1, Steps(0.1, 0.1))).lowest().tiers[0].name == "alpha_crown"
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("which", [("dense", (2, 1), False, 1, 7), ("residual", (1, 2, 2, 1), True, 2, 4)], ids=str)
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("which", "cores"),
+    [
+        (("dense", (2, 1), False, 1, 7), 1),
+        (("residual", (1, 2, 2, 1), True, 2, 4), 2),
+        pytest.param(("dense", (2, 1), False, 1, 7), 2, marks=pytest.mark.slow),
+        pytest.param(("residual", (1, 2, 2, 1), True, 2, 4), 1, marks=pytest.mark.slow),
+    ],
+)
 def test_verdicts_are_exact_when_a_tree_moves_stage_by_stage(
     which: Which, cores: int, after_batches: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

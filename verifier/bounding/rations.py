@@ -30,7 +30,7 @@ class Rations:
     """
 
     def __init__(
-        self, net: Network, losses: Sequence[Float[Tensor, " n"]], waiting: Sequence[Int[Tensor, " c"]]
+        self, net: Network, losses: Sequence[Float[Tensor, " _"]], waiting: Sequence[Int[Tensor, " _"]]
     ) -> None:
         self._losses, self._waiting = losses, waiting
         sizes = [group.size for group in net.groups]

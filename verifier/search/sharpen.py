@@ -97,7 +97,7 @@ class Blunt:
     net: Network
     known: dict[int, Region]
     journal: Journal = field(default_factory=Journal)
-    losses: dict[int, Sequence[Float[Tensor, " n"]]] = field(default_factory=dict)  # at each neuron of every group
+    losses: dict[int, Sequence[Float[Tensor, " _"]]] = field(default_factory=dict)  # at each neuron of every group
 
     def sharp(self, options: Sharpening, stage: int, until: Until) -> list[Region]:
         """The boxes with bounds that are nowhere looser; the journal hears of those of the first stage.
@@ -196,7 +196,7 @@ class Sharpener:
     def _patient(self, elapsed: float, progress: Progress) -> bool:
         return elapsed >= self._wait * self._options.patience(progress.left)
 
-    def told(self, losses: Sequence[Sequence[Float[Tensor, " n"]]]) -> None:
+    def told(self, losses: Sequence[Sequence[Float[Tensor, " _"]]]) -> None:
         """What the search loses at each neuron of every group, box by box."""
         self._blunt = replace(self._blunt, losses=dict(zip(self._blunt.known, losses, strict=True)))
 

@@ -122,6 +122,7 @@ def test_an_affine_network_is_bounded_exactly() -> None:
     torch.testing.assert_close(high[0], centre + radius)
 
 
+@pytest.mark.usefixtures("unchecked")
 @settings(max_examples=30)
 @given(FAMILY, SEEDS, PRECISION)
 def test_a_batch_is_its_members(family: str, seed: int, dtype: torch.dtype) -> None:
@@ -173,6 +174,7 @@ def test_rounding_in_float32_is_paid_for_by_any_function(seed: int) -> None:
         assert float(((high - low) / (1 + x_hat.abs())).max()) < 0.1
 
 
+@pytest.mark.usefixtures("unchecked")
 @settings(max_examples=30)
 @given(SEEDS, st.sampled_from([0.05, 0.5, 2.0]))
 def test_single_precision_encloses_about_what_double_does(seed: int, radius: float) -> None:
@@ -185,6 +187,7 @@ def test_single_precision_encloses_about_what_double_does(seed: int, radius: flo
         assert bool((single_high <= high + room).all())
 
 
+@pytest.mark.usefixtures("unchecked")
 @settings(max_examples=30)
 @given(SEEDS, st.sampled_from([0.05, 0.5]))
 def test_halves_are_bounded_better_than_the_whole(seed: int, radius: float) -> None:
@@ -237,6 +240,7 @@ def test_what_is_not_defined_has_no_bound() -> None:
     assert not bool((propagate(net.to(dtype=torch.float32), -far, far).output.ends()[0] > -1e38).any())
 
 
+@pytest.mark.usefixtures("unchecked")
 @settings(max_examples=30)
 @given(SEEDS, PRECISION, st.sampled_from([[], [0], [1, 2]]))
 def test_inputs_that_stand_still_need_no_symbols(seed: int, dtype: torch.dtype, moving: list[int]) -> None:

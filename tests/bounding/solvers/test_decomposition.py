@@ -93,8 +93,17 @@ def test_supergradients_equal_finite_differences(family: str, sign: int, seed: i
     torch.testing.assert_close((gradient * direction).sum(-1), (ahead - behind) / (2 * h), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", networks.FAMILIES)
-@pytest.mark.parametrize("sign", [0, 1, -1])
+SPLITS = {("dense", 1), ("dense", -1), ("conv", 1), ("residual", -1)}
+
+
+@pytest.mark.parametrize(
+    ("family", "sign"),
+    [
+        pytest.param(family, sign, marks=[] if not sign or (family, sign) in SPLITS else pytest.mark.slow)
+        for family in networks.FAMILIES
+        for sign in (0, 1, -1)
+    ],
+)
 def test_the_maximum_is_that_of_the_planet_program(family: str, sign: int) -> None:
     """With interval bounds of hidden neurons, which the relaxation implies, and with the constraint of a split."""
     net, region, objective = instance(family, 9)

@@ -40,6 +40,9 @@ PAIRS = [
     (family, kind) for i, family in enumerate(networks.FAMILIES) for j, kind in enumerate(KINDS) if (i + j) % 2 == 0
 ]
 """Half of all combinations, every family and every kind at least once."""
+ONCE = set(zip(networks.FAMILIES, KINDS, strict=True))
+FEW = [pytest.param(*pair, marks=[] if pair in ONCE else pytest.mark.slow) for pair in PAIRS]
+"""The same; by default every family and every kind once."""
 
 
 def instance(family: str, seed: int, count: int = 1, rows: int = 1, method: str = "best") -> tuple[Sweep, Objective]:
@@ -155,7 +158,7 @@ def test_no_feasible_point_exceeds_the_linear_program_with_the_same_cuts(family:
         assert float(dual.evaluate(beyond).lower) <= float(program) + 1e-8
 
 
-@pytest.mark.parametrize(("family", "kind"), [*PAIRS, ("residual", "thresholds")])
+@pytest.mark.parametrize(("family", "kind"), [*FEW, ("residual", "thresholds")])
 def test_the_ascent_reaches_the_linear_program_with_the_same_cuts(family: str, kind: str) -> None:
     """With interval bounds all boxes are implied, so that dual and program have the same optimum."""
     sweep, objective = instance(family, 0, method="interval")
@@ -180,7 +183,7 @@ def test_without_shares_it_is_alpha_crown(family: str, kind: str) -> None:
     torch.testing.assert_close(found, gradient, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("family", "kind"), PAIRS)
+@pytest.mark.parametrize(("family", "kind"), FEW)
 def test_a_batch_equals_its_members(family: str, kind: str) -> None:
     sweep, objective = instance(family, 5, count=3, rows=2)
     masks = masks_at_average(sweep, objective, KINDS[kind])
@@ -257,7 +260,7 @@ def child_of(sweep: Sweep, sign: int) -> tuple[Sweep, int, int]:
     return Sweep.prepare(sweep.net, child, sweep.layer), k, neuron
 
 
-@pytest.mark.parametrize(("family", "kind"), PAIRS)
+@pytest.mark.parametrize(("family", "kind"), FEW)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_masks_of_the_root_are_valid_in_children_with_their_own_constants(family: str, kind: str, sign: int) -> None:
     root, objective = instance(family, 12)
@@ -368,7 +371,7 @@ def test_cuts_and_row_weights_together(family: str, seed: int) -> None:
 # ---------------------------------------------------------------- the bounder
 
 
-@pytest.mark.parametrize(("family", "kind"), PAIRS)
+@pytest.mark.parametrize(("family", "kind"), FEW)
 def test_the_bounder_is_proved_in_double_precision(family: str, kind: str) -> None:
     sweep, objective = instance(family, 7, count=2, rows=3)
     net, region = sweep.net, sweep.region

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import networks
 import pytest
 import torch
+from bounding.cases import meetings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,8 +99,7 @@ def went_on(solver: Solver, task: Task, parent: Variables) -> Bound:
     return solver.solve(task, solver.init(task, parent), Until())
 
 
-@pytest.mark.parametrize("family", networks.FAMILIES)
-@pytest.mark.parametrize("solver", PROVING)
+@meetings(PROVING)
 def test_a_state_gives_back_its_bound(family: str, solver: str) -> None:
     """Evaluated, and as the start of a run without iterations."""
     net, region, objective = instance(family, 7)
@@ -110,8 +111,15 @@ def test_a_state_gives_back_its_bound(family: str, solver: str) -> None:
     assert again.iterations == 0
 
 
-@pytest.mark.parametrize("family", networks.FAMILIES)
-@pytest.mark.parametrize("solver", SOLVERS)
+@cache
+def program_of_child(family: str, seed: int, cuts: bool) -> torch.Tensor:
+    """What several solvers are compared with."""
+    net, region, objective = instance(family, seed, count=1)
+    reference: Bounder = CutLP(rounds=10) if cuts else PlanetLP()
+    return reference.bound(net, child(region, seed), objective, Until()).lower
+
+
+@meetings([*SOLVERS])
 @given(seed=st.integers(0, 2**16))
 @settings(max_examples=2)
 def test_children_start_validly_from_their_parents(family: str, solver: str, seed: int) -> None:
@@ -120,8 +128,7 @@ def test_children_start_validly_from_their_parents(family: str, solver: str, see
     parent = SOLVERS[solver].bound(net, region, objective, Until())
     below = child(region, seed)
     task = task_of(net, below, objective)
-    reference: Bounder = PlanetLP() if solver in ("alpha_crown", "bdd_plus", "big_m") else CutLP(rounds=10)
-    program = reference.bound(net, below, objective, Until()).lower + 2e-3
+    program = program_of_child(family, seed, solver not in ("alpha_crown", "bdd_plus", "big_m")) + 2e-3
     assert bool((state(parent).lower(task) <= program).all())
     for kept in (state(parent), state(parent).to(torch.float16)):
         warm = went_on(SOLVERS[solver], task, kept)
@@ -177,7 +184,7 @@ def agreeing(region: Region, dual: Lagrangian, point: torch.Tensor, seed: int) -
 @pytest.mark.parametrize("family", networks.FAMILIES)
 @pytest.mark.parametrize("solver", ["big_m", "active_set", "saddle_point"])
 @given(seed=st.integers(0, 2**16))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_a_split_that_agrees_with_the_prices_takes_nothing_away(family: str, solver: str, seed: int) -> None:
     """The child's start is the parent's bound and what the fixed neurons' relaxations have cost."""
     net, region, objective = instance(family, seed)
@@ -248,8 +255,7 @@ def test_slopes_become_shares_and_shares_slopes(family: str) -> None:
     assert bool((left.lower(task) <= PlanetLP().bound(net, region, objective, Until()).lower + 1e-9).all())
 
 
-@pytest.mark.parametrize("family", networks.FAMILIES)
-@pytest.mark.parametrize("solver", ["alpha_crown", "propagated", "big_m", "active_set"])
+@meetings(["alpha_crown", "propagated", "big_m", "active_set"])
 @given(seed=st.integers(0, 2**16))
 @settings(max_examples=3)
 def test_pairs_lose_nothing_of_what_is_converted_to_them_or_back(family: str, solver: str, seed: int) -> None:

@@ -39,6 +39,7 @@ def roots(problem: Problem) -> BoxDomains:
     return begun(InputSpace(problem, range(len(problem.rows)), offer, Until()))
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("family", sorted(networks.FAMILIES))
 @pytest.mark.parametrize("seed", range(3))
 def test_bounds_are_below_the_exact_minimum_and_a_batch_is_its_members(family: str, seed: int) -> None:
@@ -74,6 +75,7 @@ def test_evidence_gives_the_same_bounds_again() -> None:
     assert torch.equal(evidence.l_hat[0], pairs.found.l_hat[0])
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("family", sorted(networks.FAMILIES))
 @pytest.mark.parametrize("seed", range(3))
 def test_forms_close_some_clauses_and_sweeps_the_rest(family: str, seed: int) -> None:

@@ -201,6 +201,7 @@ def test_something_is_contracted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(whole.high, parts.high)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("seed", range(24))
 def test_formulas_are_decided_as_by_enumeration(seed: int) -> None:
     n = 5 + seed % 3
@@ -240,6 +241,7 @@ def test_many_inputs_are_cut_where_rows_contract_boxes() -> None:
     assert not search.by_inputs(free)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", ["unsat_v39_c77", "unsat_v54_c125"])
 def test_encoded_formulas_of_the_benchmark(benchmarks: Path, name: str) -> None:
     """The search by signs alone is not done with these after tens of thousands of domains."""

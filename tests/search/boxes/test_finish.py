@@ -46,7 +46,7 @@ def finished(outcome: Outcome) -> bool:
     return bool(counts.leaves or set(counts.tiers) - set(NAMES.values()))
 
 
-@pytest.mark.parametrize("gap", [1e-3, 1e-6])
+@pytest.mark.parametrize("gap", [1e-6, pytest.param(1e-3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("options", [InputOptions(), HURRIED], ids=["patient", "hurried"])
 @pytest.mark.parametrize("which", CASES, ids=str)
 def test_both_sides_of_the_exact_minimum(

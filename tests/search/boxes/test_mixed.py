@@ -19,8 +19,6 @@ from verifier.search.boxes.space import InputOptions, InputSpace
 from verifier.search.loop import Limits
 from verifier.search.problem import ProblemSearch
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def check(case: MixedCase, options: InputOptions | None = None) -> None:
     """Just empty: closed.  Just not empty: there is a witness, and it is one."""
@@ -49,6 +47,7 @@ def test_verdicts_are_those_of_the_oracle(first: int) -> None:
     assert checked(range(first, first + 3)) >= 2
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(100, 460, 30))
 def test_verdicts_are_those_of_the_oracle_on_many(first: int) -> None:

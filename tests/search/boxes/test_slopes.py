@@ -37,6 +37,7 @@ def instance(family: str, seed: int, count: int = 4) -> tuple[ConjunctionDual, t
     return of_rows(sweep, rows), weights / weights.sum(dim=-1, keepdim=True)
 
 
+@pytest.mark.usefixtures("unchecked")
 @settings(max_examples=20)
 @given(FAMILY, SEEDS)
 def test_climbing_never_loses(family: str, seed: int) -> None:
@@ -49,6 +50,7 @@ def test_climbing_never_loses(family: str, seed: int) -> None:
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(4, 1, dtype=torch.float64))
 
 
+@pytest.mark.usefixtures("unchecked")
 @settings(max_examples=20)
 @given(FAMILY, SEEDS)
 def test_a_batch_is_its_members(family: str, seed: int) -> None:
@@ -61,6 +63,7 @@ def test_a_batch_is_its_members(family: str, seed: int) -> None:
         torch.testing.assert_close(alone[0], together[d], rtol=0, atol=1e-6)
 
 
+@pytest.mark.usefixtures("unchecked")
 @settings(max_examples=30)
 @given(FAMILY, SEEDS)
 def test_derivatives_are_differences(family: str, seed: int) -> None:

@@ -32,8 +32,6 @@ OPTIONS = (
     InputOptions(batch=64, effort=Effort(0, 0), chunk_bytes=2**12),
 )
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def judge(case: Case, options: InputOptions, seed: int) -> None:
     """Every clause just empty: all is closed.  One of them just not empty: there is a witness, and it is one."""
@@ -59,11 +57,13 @@ def check(family: str, shape: str, seed: int) -> None:
 CASES = [*itertools.product(("dense", "residual"), SHAPES, range(3)), ("conv", "single", 0), ("conv", "joint", 0)]
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("family", "shape", "seed"), CASES)
 def test_verdicts_are_exact(family: str, shape: str, seed: int) -> None:
     check(family, shape, seed)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 120))
 @pytest.mark.parametrize("shape", SHAPES)
@@ -72,6 +72,7 @@ def test_verdicts_are_exact_on_many(family: str, shape: str, seed: int) -> None:
     check(family, shape, seed)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_networks_that_run_in_float64_are_never_rounded(shape: str) -> None:
     counts, mixed, boxes = SHAPES[shape]

@@ -13,7 +13,7 @@ from falsify import instances
 from forks import PATIENCE
 from search.binary import Binary
 from search.binary import closed as closing_step
-from search.cases import FAMILIES, GAP, Named, ignore, narrow, random_case, some_witness, unbounded
+from search.cases import EASY_OR_HARD, GAP, MODERATE, Named, ignore, narrow, random_case, some_witness, unbounded
 from search.cluster.grown import below, size
 from search.cluster.local import Local, LocalCluster
 from search.events import Lives
@@ -71,17 +71,18 @@ def check(saved: SavedTree, depth: int) -> None:
 @pytest.mark.parametrize("deadly", [0.0, 0.15])
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_at_any_moment_open_and_counted_domains_are_the_whole_tree(count: int, deadly: float) -> None:
+    depth = 7
     for seed in range(3):
-        pool = pool_of(count, seed, deadly)
-        searched = clustered(Binary(DEPTH), pool)
+        pool = pool_of(count, seed, deadly, depth)
+        searched = clustered(Binary(depth), pool)
         while searched.outcome is None:
             searched.step()
             if searched.outcome is None:
                 saved = searched.saved(0)
                 assert saved is not None
-                check(saved, DEPTH)
+                check(saved, depth)
         assert (searched.outcome.witness, searched.outcome.reason) == (None, None)
-        assert searched.progress.domains == size(DEPTH)
+        assert searched.progress.domains == size(depth)
         assert (searched.progress.open, searched.progress.left) == (0, 0.0)
         assert bool(pool.kills) == bool(deadly)
         assert searched.traffic.lost == pool.kills
@@ -266,30 +267,33 @@ def decided(
 
 
 @pytest.mark.parametrize("splitting", [Splitting.RELUS, Splitting.INPUTS, Splitting.AUTO])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_workers_that_are_lost_answer_as_the_oracle_does(family: str, splitting: Splitting) -> None:
-    for seed in (1, 3):
-        case = random_case(family, seed, (3, 1), boxes=2)
-        for margin in (GAP, -GAP):
-            outcome = decided(case.problem([margin, GAP]), splitting, seed)
-            assert (outcome.witness is not None or outcome.reason is not None) == (margin < 0)
+@pytest.mark.parametrize(
+    ("family", "seed"), [*MODERATE, *(pytest.param(*which, marks=pytest.mark.slow) for which in EASY_OR_HARD)]
+)
+def test_workers_that_are_lost_answer_as_the_oracle_does(family: str, seed: int, splitting: Splitting) -> None:
+    case = random_case(family, seed, (3, 1), boxes=2)
+    for margin in (GAP, -GAP):
+        outcome = decided(case.problem([margin, GAP]), splitting, seed)
+        assert (outcome.witness is not None or outcome.reason is not None) == (margin < 0)
 
 
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("splitting", [Splitting.RELUS, Splitting.INPUTS, Splitting.AUTO])
 @pytest.mark.parametrize("telling", [0.0, 0.02])
-def test_who_listens_hears_of_every_domain_once_whoever_was_lost(splitting: Splitting, telling: float) -> None:
+def test_who_listens_hears_of_every_domain_once_whoever_was_lost(
+    splitting: Splitting, telling: float, seed: int
+) -> None:
     """Its birth first, then its bound and its end: what is done again was never told."""
     rough = replace(CUT, effort=Effort(0, 0))
-    for seed in range(1 if splitting is Splitting.AUTO else 2):
-        case, lives = random_case("dense", 1, (1, 2)), Lives()
-        outcome = decided(case.problem([GAP] * len(case.claims)), splitting, seed, [lives], telling, rough)
-        assert (outcome.witness, outcome.reason) == (None, None)
-        assert len({number // BLOCK for number in lives.parent}) > 1, "several workers have made domains"
-        if splitting is not Splitting.AUTO:  # else the loser of the race stays open
-            assert not lives.open
-            assert outcome.progress.counts.tiers == lives.counts.tiers
-            assert outcome.progress.counts.iterations == lives.counts.iterations
-            assert outcome.progress.domains == len(lives.parent)
+    case, lives = random_case("dense", 1, (1, 2)), Lives()
+    outcome = decided(case.problem([GAP] * len(case.claims)), splitting, seed, [lives], telling, rough)
+    assert (outcome.witness, outcome.reason) == (None, None)
+    assert len({number // BLOCK for number in lives.parent}) > 1, "several workers have made domains"
+    if splitting is not Splitting.AUTO:  # else the loser of the race stays open
+        assert not lives.open
+        assert outcome.progress.counts.tiers == lives.counts.tiers
+        assert outcome.progress.counts.iterations == lives.counts.iterations
+        assert outcome.progress.domains == len(lives.parent)
 
 
 def test_searches_are_what_is_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,7 @@ def timeless(progress: Progress) -> Progress:
 # ---------------------------------------------------------------- batches, repetition
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("family", ["dense", "conv", "residual"])
 def test_bounding_a_batch_of_domains_equals_bounding_each(family: str) -> None:
     root = root_of(random_case(family, 3, (2, 1, 3), mixed=True, boxes=2).problem([0.1, 0.1, 0.1]))
@@ -167,6 +168,7 @@ def test_a_deadline_is_kept_and_leaves_a_bound(looks: int) -> None:
     assert -10 < outcome.progress.lower <= 0
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("bound", "end"), [("-0.001", None), ("0.5", Reason.NUMERICS)])
 @pytest.mark.parametrize("fill", [1, 64])
 def test_time_that_runs_out_in_a_leaf_is_a_timeout(bound: str, end: Reason | None, fill: int) -> None:
@@ -186,6 +188,7 @@ def test_time_that_runs_out_in_a_leaf_is_a_timeout(bound: str, end: Reason | Non
 # ---------------------------------------------------------------- rounding and doubt
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("offset", [0.25, 0.1, 1 / 3])
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_minimum_of_exactly_zero_is_never_unsat(offset: float, strict: bool) -> None:
@@ -295,6 +298,7 @@ class Blunt(Brancher):
         return torch.full_like(Intercept().scores(view), self.value)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
 def test_useless_scores_cost_time_but_no_verdict(value: float) -> None:
     policy, limits = Policy(brancher=Blunt(value), batch=16, fill=16), Limits(max_domains=20000)

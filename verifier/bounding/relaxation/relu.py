@@ -142,7 +142,7 @@ class Kinks(State):
 
     def losses(
         self, lam: Float[Tensor, "D S a"] | None, faces: Lines | None, point: Callable[[], Tensor]
-    ) -> tuple[Float[Tensor, "D a"], Float[Tensor, "D a"]]:
+    ) -> tuple[Float[Tensor, "#D a"], Float[Tensor, "#D a"]]:
         """What the upper faces cost the first objective, and how far they are from the ReLU; no point is asked for."""
         gap = self.intercept.squeeze(1)
         return torch.zeros_like(gap) if lam is None else (-lam[:, 0]).clamp(min=0) * gap, gap

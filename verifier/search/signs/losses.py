@@ -12,7 +12,7 @@ from verifier.search.tiers import Climbed
 from verifier.shapes import Float, Tensor
 
 
-def losses(root: Root, whole: Climbed) -> list[list[Float[Tensor, " n"]]]:
+def losses(root: Root, whole: Climbed) -> list[list[Float[Tensor, " _"]]]:
     """For each box and group: what the relaxation of every neuron costs the bounds of the clauses that are open there.
 
     requires: `whole` are the bounds of all clauses on their whole boxes
