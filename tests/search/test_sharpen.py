@@ -863,3 +863,8 @@ def test_verdicts_are_exact_when_a_tree_moves_stage_by_stage(
     assert (outcome.witness, outcome.reason, outcome.progress.lower) == (None, None, math.inf)
     found = decide(case, [*safe[:-1], -GAP], CUT, cores, STAGES)
     assert found.witness is not None
+
+
+def test_later_stages_of_trees_may_take_more() -> None:
+    options = Sharpening(Linear(), share=0.6, tree_share=0.25)
+    assert [options.share_of(stage) for stage in range(4)] == [0.6, 0.25, 0.5, 0.6]

@@ -98,7 +98,7 @@ class Sharpen(Options, frozen=True):
 
     after: Seconds | None = 2.0  # seconds of search before they are computed; null: never
     share: Share = 0.6  # the part of the time that is left which the first stage may take
-    tree_share: Share = 0.25  # the same of each stage of trees
+    tree_share: Share = 0.25  # the same of the first stage of trees; the next one may take twice as much, and so on
     initial: AscentOptions = AscentOptions(5, 0.3, 0.03)  # without cuts
     cuts: AscentOptions = AscentOptions(4, 0.3, 0.1)
     leaves: tuple[Positive, ...] = (16, 64, 256)  # of each neuron's tree, in the stages after the first one

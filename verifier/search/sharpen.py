@@ -62,9 +62,9 @@ class Sharpening:
     The first stage is the `bounder`, `trees` are those that follow as long as they pay.  On a single core: the first
     one not before `after` seconds of search, each other one after half the time that the one before took; where half of
     the tree is closed at that moment, only after twice the time, and where `little` is left, after four times.  The
-    first stage has at most `share` of the time that is left, those of trees `tree_share`, and none has more than `most`
-    seconds.  With more cores a second one does it while the search goes on, and may take twice the share,
-    but never all that is left.
+    first stage has at most `share` of the time that is left, the first one of trees `tree_share`, the next one twice as
+    much and so on up to `share`, and none has more than `most` seconds.  With more cores a second one does it while the
+    search goes on, and may take twice the share, but never all that is left.
     """
 
     bounder: Bounder
@@ -82,6 +82,10 @@ class Sharpening:
     @property
     def stages(self) -> int:
         return 1 + (0 if self.trees is None else len(self.trees.leaves))
+
+    def share_of(self, stage: int) -> float:
+        """The part of the time that is left which a stage may take; later ones of trees only come where trees pay."""
+        return min(self.share, stage * self.tree_share) if stage else self.share
 
     def patience(self, left: float) -> float:
         """How many times longer to wait, if that part of the tree is left."""
@@ -191,7 +195,7 @@ class Sharpener:
     @property
     def _share(self) -> float:
         """The part of the time that is left which the next stage may take."""
-        return self._options.tree_share if self._stage else self._options.share
+        return self._options.share_of(self._stage)
 
     def _patient(self, elapsed: float, progress: Progress) -> bool:
         return elapsed >= self._wait * self._options.patience(progress.left)
