@@ -21,6 +21,7 @@ from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.search import hidden_trees
 from verifier.search.hidden_trees import Grove, HiddenTrees, TreeLeaves, Turns
+from verifier.search.sharpen import Trees
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -250,3 +251,36 @@ def test_a_sample_decides_whether_the_others_get_trees(enough: float, monkeypatc
     bent = int(known.ambiguous(2).sum())
     assert bent > 2
     assert neurons == ([2, bent - 2] if enough == 0 else [2])
+
+
+@pytest.mark.parametrize(("trial", "wanted"), [(2, [(2, 2), (None, 4)]), (None, [(2, 4), (-2, 4)])])
+def test_trees_are_tried_out_with_as_many_leaves_as_asked(
+    trial: int | None, wanted: list[tuple[int | None, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neurons of a smaller trial get a whole tree with the others; None stands for all, -2 for all but two."""
+    net = deep(0)
+    known = region_of(net, 0)
+    seen: list[tuple[int, int]] = []
+    usual = Grove.lower
+
+    def counting(self: Grove) -> torch.Tensor:
+        seen.append((self.rows.count // 2, self.options.leaves))
+        return usual(self)
+
+    monkeypatch.setattr(Grove, "lower", counting)
+    monkeypatch.setattr(hidden_trees, "SAMPLE", 2)
+    monkeypatch.setattr(hidden_trees, "ENOUGH", 0.0)
+    trees = replace(trees_over(known, 4), trial=trial)
+    trees.group(net, replace(known, **first_groups(known, 1)), 2, Until())
+    bent = int(known.ambiguous(2).sum())
+    assert seen == [(bent if n is None else n if n > 0 else bent + n, leaves) for n, leaves in wanted]
+
+
+def test_only_the_first_stage_is_tried_out_with_few_leaves() -> None:
+    known = region_of(deep(0), 0)
+    solver, ascent = Propagated.in_rounds(), Ascent(3, Steps(0.1, 0.1))
+    stages = [Trees(solver, ascent, (16, 64)).stage(known, number) for number in range(2)]
+    assert [(s.leaves, s.trial) for s in stages if isinstance(s, HiddenTrees)] == [(16, 4), (64, None)]
+    small = Trees(solver, ascent, (4,)).stage(known, 0)
+    assert isinstance(small, HiddenTrees)
+    assert small.trial is None

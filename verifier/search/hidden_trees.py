@@ -33,7 +33,7 @@ from verifier.shapes import Bool, Float, Int, Int8, Tensor
 LITTLE = 0.001
 """The part of a neuron's width by which its bound has to rise whenever the leaves of a tree have doubled."""
 
-SAMPLE = 6
+SAMPLE = 16
 """Neurons of a group whose trees tell whether those of the others are worth their time."""
 
 ENOUGH = 0.1
@@ -48,7 +48,8 @@ class HiddenTrees(GroupBounds):
     """Other bounds first; then every neuron that is still ambiguous is bounded from both sides, by a tree each.
 
     `solver` bounds the whole box, `ascent` says how long the nodes of a tree climb, `leaves` how far it may grow.  A
-    tree ends before that where its bound rises too slowly, or where the neuron is stable.
+    tree ends before that where its bound rises too slowly, or where the neuron is stable.  In each group trees of some
+    neurons come first, with at most `trial` leaves: where they gain too little, there are no others.
 
     The groups that are left have equal parts of the time that is left.  When it has passed, trees stop growing, and
     neurons that have none keep what `base` found.
@@ -58,6 +59,7 @@ class HiddenTrees(GroupBounds):
     solver: Propagated
     ascent: Ascent
     leaves: int = 16
+    trial: int | None = None  # None: as many
 
     @property
     def first(self) -> GroupBounds:
@@ -75,10 +77,12 @@ class HiddenTrees(GroupBounds):
         turns = Turns(until.clock.remaining() / (1 + len(net.groups) - k))
         sample = some[:: max(1, len(some) // SAMPLE)][:SAMPLE]
         before = (ends[1] - ends[0])[0, sample]
-        ends = self._by_trees(ground, ends, sample, (until, turns), workers)
+        trial = self if self.trial is None else replace(self, leaves=self.trial)
+        ends = trial._by_trees(ground, ends, sample, (until, turns), workers)
         if not _worthwhile(before, ends, sample):
             return ends
-        return self._by_trees(ground, ends, some[~torch.isin(some, sample)], (until, turns), workers)
+        rest = some[~torch.isin(some, sample)] if self.trial is None else some
+        return self._by_trees(ground, ends, rest, (until, turns), workers)
 
     def _by_trees(
         self, ground: Ground, ends: Ends, some: Int[Tensor, " c"], time: tuple[Until, Turns], workers: Workers

@@ -39,6 +39,9 @@ LEAST = 1.0
 LIFT = 0.01
 """The part of the worst bound of a whole box that a stage has to lift, too."""
 
+TRIAL = 4
+"""Leaves of the first trees, which tell whether trees are any good in a network."""
+
 WORTH = 0.1
 """The part of what faces lose at the neurons of some group that a stage has to save, if another one is to follow."""
 
@@ -52,7 +55,10 @@ class Trees:
     leaves: tuple[int, ...] = ()
 
     def stage(self, known: Region, number: int) -> GroupBounds:
-        return HiddenTrees(Known(known), self.solver.learning(), self.ascent, self.leaves[number])
+        """The first trees are tried out with few leaves; later ones, which must gain on those before, with all."""
+        leaves = self.leaves[number]
+        trial = TRIAL if number == 0 and leaves > TRIAL else None
+        return HiddenTrees(Known(known), self.solver.learning(), self.ascent, leaves, trial)
 
 
 @dataclass(frozen=True)
