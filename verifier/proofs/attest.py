@@ -97,6 +97,9 @@ class BoundsAsWritten(Bounder):
     def separately(self) -> bool:
         return True
 
+    def learning(self) -> BoundsAsWritten:
+        return replace(self, inner=self.inner.learning())
+
     def bound(self, net: Network, region: Region, objective: Objective, until: Until) -> Bound:
         found = self.inner.bound(net, region, objective, until)
         task = Task(Sweep.prepare(net, region, objective.layer), objective)

@@ -20,6 +20,7 @@ from verifier.bounding.solvers.solver import Certified, Task
 from verifier.bounding.solvers.usual import FADING, UsualSlopes
 from verifier.functions import RELU
 from verifier.functions.sigmoids import Sigmoid
+from verifier.proofs.attest import BoundsAsWritten
 
 FEW = Ascent(4, Steps(0.3, 0.05))
 
@@ -111,6 +112,10 @@ def test_who_learns_and_who_does_not() -> None:
     assert isinstance(learner.inner, Propagated)
     assert learner.inner.usual is not None
     assert learner.learning().inner != learner.inner  # a pass of its own
+    written = BoundsAsWritten(Certified(AlphaCrown(FEW))).learning().inner
+    assert isinstance(written, Certified)
+    assert isinstance(written.inner, AlphaCrown)
+    assert written.inner.usual is not None
 
 
 def test_rows_of_a_clause_teach_nothing() -> None:
