@@ -44,6 +44,13 @@ def test_the_mean_of_slopes_by_positive_coefficients() -> None:
     torch.testing.assert_close(usual.begin(sweep, start)[0, 0], torch.tensor([first, second, 0.75, 0.75]))
 
 
+def test_weights_that_are_too_large_teach_nothing() -> None:
+    sweep, usual = prepared(networks.dense(1, (3, 4, 2)), 2.0), UsualSlopes()
+    most = torch.finfo(torch.float32).max
+    usual.learn(sweep, torch.ones(1, 2, 3), [torch.tensor([[[most, most, 1.0], [most, torch.inf, 1.0]]])])
+    assert usual.begin(sweep, torch.zeros(1, 1, 3))[0, 0].tolist() == [0.0, 1.0, 1.0]
+
+
 def test_groups_that_have_changed_or_that_nobody_reads_begin_as_ever() -> None:
     known, other, usual = prepared(networks.residual(1)), prepared(networks.residual(1), 0.4), UsualSlopes()
     counts = [[neurons.count for neurons in sweep.neurons] for sweep in (known, other)]

@@ -30,8 +30,9 @@ class UsualSlopes:
         parts = list(point.split([*(n.count for n in sweep.neurons), point.shape[-1] - _slopes(sweep)], dim=-1))
         for k, part in enumerate(parts[:-1]):
             if self._knows(k, part):
-                weight, total = (known.to(part) for known in self._seen[k])
-                parts[k] = torch.where(weight > 0, total / weight, part)
+                weight, total = self._seen[k]
+                mean = (total / weight).to(part)
+                parts[k] = torch.where(mean.isfinite(), mean, part)  # no weights at all, or too large ones
         return torch.cat(parts, dim=-1)
 
     def learn(
