@@ -6,7 +6,7 @@ import errno
 import gc
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,19 @@ NOTES: list[Note] = [
 ]
 
 
+def put(path: str, notes: Sequence[Note]) -> tuple[int, str]:
+    """Notes of a run that has ended: how far they count."""
+    log = NoteLog(path)
+    for note in notes:
+        log.put(note)
+    return log.counted()
+
+
+def written(ledger: Ledger) -> bytes:
+    """All that a proof by signs of the first domain holds."""
+    return b"".join(piece for pieces in ledger.by_signs(0, 0, 1) for piece in pieces if isinstance(piece, bytes))
+
+
 def test_another_run_knows_what_was_counted_and_nothing_that_followed(tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
     log, counted = NoteLog(path), []
@@ -95,11 +108,7 @@ def test_a_run_goes_on_writing_where_the_one_before_was_counted(tmp_path: Path) 
 
 def test_a_log_that_is_not_what_was_counted_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes"
-    log = NoteLog(str(path))
-    for note in NOTES:
-        log.put(note)
-    counted = log.counted()
-    del log
+    counted = put(str(path), NOTES)
     raw = path.read_bytes()
     damaged = raw[:40] + bytes([raw[40] ^ 1]) + raw[41:]
     for wrong in (raw[:-1], damaged, b""):
@@ -146,11 +155,7 @@ def test_what_is_not_on_disk_does_not_count(tmp_path: Path) -> None:
 def test_what_became_of_a_domain_after_the_checkpoint_is_forgotten(tmp_path: Path) -> None:
     """Its search is repeated, and splits it elsewhere; what narrowed it belongs to it."""
     path = str(tmp_path / "notes")
-    log = NoteLog(path)
-    for note in NOTES[:7]:
-        log.put(note)
-    counted = log.counted()
-    del log
+    counted = put(path, NOTES[:7])
     ledger = Ledger(NoteLog(path, counted), [0])
     with pytest.raises(Incomplete):
         ledger.subtrees([0], [0])
@@ -158,25 +163,19 @@ def test_what_became_of_a_domain_after_the_checkpoint_is_forgotten(tmp_path: Pat
         [Born(5, 0, 0, ((1, 7, 1),)), Born(6, 0, 0, ((1, 7, -1),)), Said(5, [b"A"], True), Said(6, [b"B"], True)]
     )
     assert ledger.subtrees([0], [0]) == [([0], 0)]
-    written = [piece for pieces in ledger.by_signs(0, 0, 1) for piece in pieces if isinstance(piece, bytes)]
-    assert b"".join(written) == b"narrowed\1\1\7AB"
+    assert written(ledger) == b"narrowed\1\1\7AB"
 
 
 def test_a_third_run_forgets_what_the_second_one_forgot(tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
-    log = NoteLog(path)
-    for note in NOTES[:6]:
-        log.put(note)
-    counted = log.counted()
-    del log
+    counted = put(path, NOTES[:6])
     second = Ledger(NoteLog(path, counted), [0])
     second.keep([Born(5, 0, 0, ((1, 7, 1),)), Born(6, 0, 0, ((1, 7, -1),)), Said(5, [b"A"], True)])
     counted = second.counted()
     del second
     third = Ledger(NoteLog(path, counted), [6])
     third.keep([Said(6, [b"B"], True)])
-    written = [piece for pieces in third.by_signs(0, 0, 1) for piece in pieces if isinstance(piece, bytes)]
-    assert b"".join(written) == b"narrowed\1\1\7AB"
+    assert written(third) == b"narrowed\1\1\7AB"
 
 
 def test_open_domains_that_nobody_has_told_of_are_refused() -> None:
