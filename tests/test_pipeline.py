@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import verifier
 from verifier.bounding.clauses import ClauseBounds
 from verifier.clock import Clock
 from verifier.config import load_config
+from verifier.falsify.base import Falsifier, Wave
+from verifier.falsify.target import Target
 from verifier.loading import GivenArrays
 from verifier.machine import Machine
 from verifier.pipeline import Pipeline, Request, decide, load_problem
@@ -27,6 +30,7 @@ from verifier.result.counterexample import Counterexample
 from verifier.result.result import Result, Setting
 from verifier.result.status import Status
 from verifier.result.verdict import Reason, Verdict
+from verifier.search.domains import Outcome, Progress
 
 BOX = {"lower": [-1.0, -1.0], "upper": [1.0, 1.0]}
 
@@ -120,18 +124,62 @@ def test_bounds_that_close_everything_end_the_attack(module: nn.Module, monkeypa
 
 
 @FORKS
-def test_an_attack_that_is_not_done_is_waited_for(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounds that leave something open say nothing about what it will find."""
+def test_the_search_does_not_wait_for_the_attack(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verifier.pipeline.Pipeline.falsify", lambda *given: time.sleep(10 * PATIENCE))
+    began = time.monotonic()
+    with watched():
+        assert verifier.verify(module, **BOX, unsafe=CLOSE, threads=2).verdict is Verdict.UNSAT
+    assert time.monotonic() - began < PATIENCE
+
+
+@FORKS
+def test_what_the_search_cannot_decide_the_attack_may(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that gives up says nothing about what the attack will find: it is waited for."""
     usual = Pipeline.falsify
 
     def slow(pipeline: Pipeline, send: Send) -> Counterexample | None:
-        time.sleep(0.3)
+        time.sleep(0.5)
         return usual(pipeline, send)
 
+    given_up = Outcome(None, Reason.LIMIT, Progress())
     monkeypatch.setattr("verifier.pipeline.Pipeline.falsify", slow)
-    monkeypatch.setattr("verifier.pipeline.Pipeline.refine", lambda *given: pytest.fail("there is a witness already"))
+    monkeypatch.setattr("verifier.pipeline.Pipeline._at_minimisers", lambda *given: [])
+    monkeypatch.setattr("verifier.search.problem.ProblemSearch.run", lambda *given: given_up)
     with watched():
         assert verifier.verify(module, **BOX, unsafe=UNSAFE, threads=2).verdict is Verdict.SAT
+
+
+@pytest.mark.parametrize("unsafe", [SAFE, CLOSE])
+def test_on_one_core_bounds_come_after_the_first_wave(
+    module: nn.Module, monkeypatch: pytest.MonkeyPatch, unsafe: Any
+) -> None:
+    """Descents that would take for ever are left out if bounds decide sooner."""
+    made: list[int] = []
+
+    def waves(falsifier: Falsifier, target: Target) -> Iterator[Wave]:
+        def wave(until: Clock) -> None:
+            made.append(1)
+            time.sleep(0.5)
+
+        return repeat(wave)
+
+    monkeypatch.setattr("verifier.falsify.base.FirstOf.waves", waves)
+    assert verifier.verify(module, **BOX, unsafe=unsafe, threads=1).verdict is Verdict.UNSAT
+    assert len(made) == 1
+
+
+def test_a_large_network_is_attacked_first(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr("verifier.falsify.base.FirstOf.waves", lambda *given: [lambda until: made.append(1)] * 3)
+    monkeypatch.setattr("verifier.pipeline.is_large", lambda *given: True)
+    usual = Pipeline.bound
+
+    def bound(pipeline: Pipeline, needless: Callable[[], bool]) -> ClauseBounds:
+        assert len(made) == 3
+        return usual(pipeline, needless)
+
+    monkeypatch.setattr("verifier.pipeline.Pipeline.bound", bound)
+    assert verifier.verify(module, **BOX, unsafe=SAFE, threads=1).verdict is Verdict.UNSAT
 
 
 @FORKS
@@ -143,6 +191,10 @@ def test_an_error_in_the_attack_is_no_answer(
         raise error
 
     def open_(pipeline: Pipeline, needless: Callable[[], bool]) -> ClauseBounds:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:  # the attack has failed long before that
+            needless()
+            time.sleep(0.01)
         return unbounded(pipeline.problem)
 
     monkeypatch.setattr("verifier.pipeline.Pipeline.falsify", broken)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -24,9 +25,10 @@ from verifier.bounding.hidden import GroupBounds
 from verifier.clock import Clock
 from verifier.config import Config
 from verifier.errors import InputError, NotFinite, UnsupportedOperator
-from verifier.falsify.base import Falsifier, FirstOf
+from verifier.falsify.base import Falsifier, FirstOf, Wave, one_after_another
 from verifier.falsify.blind import Blind
 from verifier.falsify.every_point import proved_by_all_points
+from verifier.falsify.hunt import Hunt, HuntBeside
 from verifier.falsify.pgd import thorough
 from verifier.falsify.target import Target
 from verifier.loading import Given, Loaded, Original
@@ -259,9 +261,32 @@ class Pipeline:
             return self._unproved(self.problem.beyond)
         if self.checkpoint is not None and self.checkpoint.found is not None:
             return self._go_on(self.checkpoint.found)
-        witness, found = self._first_look()
-        if found is None or witness is not None:
+        with self._hunting() as hunt:
+            return self._decided(hunt)
+
+    @contextlib.contextmanager
+    def _hunting(self) -> Iterator[Hunt]:
+        """The quick attack, which goes on beside all else: on another core if there is one, or in turns."""
+        options, clock = self.request.config.falsify, self.status.clock
+        if not options.enabled:
+            yield Hunt((), clock, 0.0)
+        elif self.processes == 1:
+            yield Hunt(self.falsifier.waves(self.target), clock, options.seconds)
+        else:
+            with Forked(self.falsify) as beside:
+                yield HuntBeside(beside, clock, options.seconds)
+
+    def _decided(self, hunt: Hunt) -> Result:
+        """Bounds at the root, and then the search; the hunt may end each of them."""
+        with self.status.phase("attack"), torch_threads(1):
+            alone = self.processes == 1 and is_large(self.problem.network, len(self.problem.lower))
+            witness = hunt.rest() if alone else hunt.turn()
+        if witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
+        with self.status.phase("root"):
+            found = self.bound(needless=hunt.ready)
+        if hunt.ready():
+            return self.status.conclude(Verdict.SAT, counterexample=hunt.turn())
         if self.recording is not None:
             found = self.recording.careful(found)
         if found.closed:
@@ -270,12 +295,13 @@ class Pipeline:
             return self.status.conclude(Verdict.UNSAT)
         if self.too_many is None or self.target.reserve.found() is None:  # a witness in reserve is the answer then
             with self.status.phase("attack"), torch_threads(1):
-                witness = self.refine(found)
+                hunt.near(self._at_minimisers(found))
+                witness = hunt.turns() if self.too_many is None else hunt.rest()
         if witness is not None:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
         if self.too_many is not None:
             return self.status.conclude(Verdict.UNKNOWN, Reason.LIMIT, self.too_many)
-        return self._searched(found)
+        return self._searched(found, hunt)
 
     def _go_on(self, left: SavedRun) -> Result:
         """Where an earlier run was: its attack and its bounds of the root are not repeated."""
@@ -290,13 +316,13 @@ class Pipeline:
                 return self.status.conclude(Verdict.SAT, counterexample=witness)
         return self._searched(found)
 
-    def _searched(self, found: ClauseBounds) -> Result:
-        """What the search makes of clauses that are open."""
+    def _searched(self, found: ClauseBounds, hunt: Hunt | None = None) -> Result:
+        """What the search makes of clauses that are open, or the hunt meanwhile."""
         tiers = ", ".join(tier.name for tier in self.request.config.search.policy().ladder.tiers)
         ways = self.request.config.search.splitting
         log.info("search: splitting %s, tiers %s, processes %d", ways, tiers, self.processes)
         with self.status.phase("search"), torch_threads(1):
-            return self._conclude(self.search(found))
+            return self._conclude(self.search(found, hunt))
 
     @property
     def too_many(self) -> str | None:
@@ -328,27 +354,6 @@ class Pipeline:
             return self.status.conclude(Verdict.SAT, counterexample=witness)
         return self.status.conclude(Verdict.UNKNOWN, Reason.NUMERICS, why)
 
-    def _first_look(self) -> tuple[Counterexample | None, ClauseBounds | None]:
-        """A quick attack and the bounds at the root: a witness, or bounds.
-
-        With a second core the attack runs beside the bounds; whichever decides ends the other one.
-        """
-        if not self.request.config.falsify.enabled or self.processes == 1:
-            with self.status.phase("attack"), torch_threads(1):
-                witness = self.falsify()
-            if witness is not None:
-                return witness, None
-            with self.status.phase("root"):
-                return None, self.bound()
-
-        with Forked(self.falsify) as beside:
-            with self.status.phase("root"):
-                found = self.bound(needless=beside.ready)
-            if found.closed:
-                return None, found
-            with self.status.phase("attack"):
-                return beside.wait(), found
-
     def falsify(self, send: Send | None = None) -> Counterexample | None:
         """The quick attack; a fork that makes it has nothing to send before its answer."""
         options = self.request.config.falsify
@@ -358,12 +363,15 @@ class Pipeline:
 
     def refine(self, found: ClauseBounds) -> Counterexample | None:
         """Starts the falsifier at the points where the relaxation is worst."""
-        options = self.request.config.falsify
-        if not options.enabled or not found.points or self.status.clock.expired():
-            return None
+        return one_after_another(self._at_minimisers(found), self._share(self.request.config.falsify.seconds))
+
+    def _at_minimisers(self, found: ClauseBounds) -> list[Wave]:
+        """The same, as part of an attack."""
+        if not self.request.config.falsify.enabled or not found.points:
+            return []
         clauses = torch.tensor(list(found.points), device=self.target.device)
         x = torch.stack(list(found.points.values())).to(self.target.device, self.target.dtype)
-        return self.falsifier.improve(self.target, x, clauses, self._share(options.seconds))
+        return [partial(self.falsifier.improve, self.target, x, clauses)]
 
     @property
     def falsifier(self) -> Falsifier:
@@ -420,8 +428,8 @@ class Pipeline:
     def _worst(self, lower: float) -> None:
         self.status.lower_bound = lower
 
-    def search(self, found: ClauseBounds) -> Outcome:
-        """Branch and bound over the clauses that the root bounds left open."""
+    def search(self, found: ClauseBounds, hunt: Hunt | None = None) -> Outcome:
+        """Branch and bound over the clauses that the root bounds left open; what it cannot decide, the hunt may."""
         listeners = [] if self.recording is None else [self.recording.writer]
         with tracing(self.request.trace, listeners) as journal:
             whole = self.whole(journal)
@@ -431,7 +439,9 @@ class Pipeline:
             with contextlib.ExitStack() as around:
                 if self.request.ray:
                     whole = replace(whole, cores=1, engine=around.enter_context(contextlib.closing(self._cluster())))
-                outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note, keeper)
+                outcome = whole.run(self.problem, found, self.target, self.status.clock, self._note, keeper, hunt)
+        if hunt is not None and outcome.reason is not None and (witness := hunt.rest()) is not None:
+            outcome = replace(outcome, witness=witness, reason=None)
         self._note(outcome.progress)
         claimed = None if outcome.claimed is None else outcome.claimed.value
         self.status.statistics = replace(self.status.statistics, claimed=claimed)

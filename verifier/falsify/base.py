@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 from verifier.clock import Clock
 from verifier.falsify.target import Target
 from verifier.result.counterexample import Counterexample
 from verifier.shapes import Float, Int, Tensor
+
+Wave = Callable[[Clock], Counterexample | None]
+"""A part of an attack, given the time that it may take."""
 
 
 class Falsifier(ABC):
@@ -25,6 +30,10 @@ class Falsifier(ABC):
     def attack(self, target: Target, until: Clock) -> Counterexample | None:
         """A search through all clauses."""
 
+    def waves(self, target: Target) -> Iterator[Wave]:
+        """The same in parts, between which others can work; each is made before the next one is asked for."""
+        yield partial(self.attack, target)
+
     @abstractmethod
     def improve(
         self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
@@ -39,17 +48,22 @@ class FirstOf(Falsifier):
     parts: tuple[Falsifier, ...]
 
     def attack(self, target: Target, until: Clock) -> Counterexample | None:
-        return self._first(until, lambda part: part.attack(target, until))
+        return one_after_another(self.waves(target), until)
+
+    def waves(self, target: Target) -> Iterator[Wave]:
+        return chain.from_iterable(part.waves(target) for part in self.parts)
 
     def improve(
         self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock
     ) -> Counterexample | None:
-        return self._first(until, lambda part: part.improve(target, x, clause, until))
+        return one_after_another((partial(part.improve, target, x, clause) for part in self.parts), until)
 
-    def _first(self, until: Clock, tried: Callable[[Falsifier], Counterexample | None]) -> Counterexample | None:
-        for part in self.parts:
-            if until.expired():
-                return None
-            if witness := tried(part):
-                return witness
-        return None
+
+def one_after_another(waves: Iterable[Wave], until: Clock) -> Counterexample | None:
+    """What the first wave finds that finds something, as long as there is time."""
+    for wave in waves:
+        if until.expired():
+            return None
+        if witness := wave(until):
+            return witness
+    return None

@@ -13,7 +13,7 @@ import torch
 
 from verifier.clock import Clock
 from verifier.falsify import ATTACKS
-from verifier.falsify.base import Falsifier, FirstOf
+from verifier.falsify.base import Falsifier, FirstOf, Wave, one_after_another
 from verifier.falsify.start import rank, starts
 from verifier.falsify.target import Room, Target
 from verifier.registry import Count, Options, Positive, Step
@@ -154,16 +154,29 @@ class PGD(Falsifier):
     seed: int = 0
 
     def attack(self, target: Target, until: Clock) -> Counterexample | None:
+        return one_after_another(self.waves(target), until)
+
+    def waves(self, target: Target) -> Iterator[Wave]:
+        """All clauses, and then, if there are several, those on which the first descents came lowest."""
         generator = torch.Generator().manual_seed(self.seed)
         points = self._points(target)
-        scouted = rank(target, until)[: max(1, points // 2)]
-        if len(scouted) == 1:
-            return self._wave(target, scouted, points, generator, until)[0]
-        witness, lowest = self._wave(target, scouted, points // 2, generator, until)
-        if witness or until.expired():
+        found: list[tuple[Int[Tensor, " C"], Float[Tensor, " C"]]] = []
+
+        def all_alike(until: Clock) -> Counterexample | None:
+            scouted = rank(target, until)[: max(1, points // 2)]
+            mine = points if len(scouted) == 1 else points // 2
+            witness, lowest = self._wave(target, scouted, mine, generator, until)
+            found.append((scouted, lowest))
             return witness
-        best = scouted[torch.argsort(lowest, stable=True)[: math.ceil(len(scouted) / 4)]]
-        return self._wave(target, best, points - points // 2, generator, until)[0]
+
+        def the_best(until: Clock) -> Counterexample | None:
+            ((scouted, lowest),) = found
+            best = scouted[torch.argsort(lowest, stable=True)[: math.ceil(len(scouted) / 4)]]
+            return self._wave(target, best, points - points // 2, generator, until)[0]
+
+        yield all_alike
+        if found and len(found[0][0]) > 1:
+            yield the_best
 
     def improve(
         self, target: Target, x: Float[Tensor, "P n0"], clause: Int[Tensor, " P"], until: Clock

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from verifier.bounding.core.base import Until
+from verifier.falsify.hunt import Hunt
 from verifier.result.counterexample import Counterexample
 from verifier.result.verdict import Reason
 from verifier.search.domains import Counts, DomainsT, Outcome, Progress, outweighed
@@ -65,8 +66,10 @@ class Search(ABC):
         """End whatever works beside this process: nobody takes another step."""
 
 
-def run(search: Search, until: Until, report: Report = lambda progress: None) -> Outcome:
+def run(search: Search, until: Until, report: Report = lambda progress: None, hunt: Hunt | None = None) -> Outcome:
     """Steps until the search ends or time is up, at least one.  `report` hears how far it is after each of them.
+
+    A `hunt` for counterexamples has its turns between them.
 
     The first step is taken however late it is: the bounds of the whole problem may be all that is missing.
     """
@@ -76,6 +79,8 @@ def run(search: Search, until: Until, report: Report = lambda progress: None) ->
             report(search.progress)
             if search.outcome is not None:
                 return search.outcome
+            if hunt is not None and (witness := hunt.turn()) is not None:
+                return Outcome(witness, None, search.progress)
             if until.expired():
                 return Outcome(None, Reason.TIMEOUT, search.progress)
 

@@ -19,6 +19,7 @@ from verifier.bounding.lp.integer import MixedInteger
 from verifier.clock import Clock
 from verifier.errors import InputError
 from verifier.falsify.base import Falsifier
+from verifier.falsify.hunt import Hunt
 from verifier.falsify.target import Target
 from verifier.network.network import Network
 from verifier.property.problem import Problem
@@ -132,7 +133,7 @@ class ProblemSearch:
             if not suits:
                 raise InputError(f"{what} knows ReLUs only, but {found}")
 
-    def run(
+    def run(  # noqa: PLR0913 (a problem, and all that may look at its search)
         self,
         problem: Problem,
         found: ClauseBounds,
@@ -140,10 +141,12 @@ class ProblemSearch:
         clock: Clock,
         report: Report,
         keeper: Keeper | None = None,
+        hunt: Hunt | None = None,
     ) -> Outcome:
         """Decide all clauses that `found` has not closed.  `report` hears the totals after each step.
 
-        The `keeper` looks at the search after each step, and may know where another run of it was.
+        The `keeper` looks at the search after each step, and may know where another run of it was.  A `hunt` for
+        counterexamples takes turns with it.
         """
         if problem.merged:
             self.journal.hear(Merged(sum(layer.superfluous for layer in problem.merged)))
@@ -155,13 +158,13 @@ class ProblemSearch:
         if search is None:
             return Outcome(None, None, Progress())
         if keeper is None:
-            return run(search, until, report)
+            return run(search, until, report, hunt)
 
         def told(progress: Progress) -> None:
             report(progress)
             keeper.look(search)
 
-        return run(search, until, told)
+        return run(search, until, told, hunt)
 
     def begun(
         self,
