@@ -19,7 +19,7 @@ import torch
 
 from verifier.bounding.core.ascent import Ascent
 from verifier.bounding.core.base import Objective, Region, Until, together, widest
-from verifier.bounding.core.state import State, StateT, cat, tree_map
+from verifier.bounding.core.state import State, StateT, cat, repeated, tree_map
 from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.bounding.hidden import IN_TURN, Ends, GroupBounds, Probe, Workers, ambiguous
 from verifier.bounding.solvers.propagated import Propagated
@@ -144,7 +144,7 @@ class Ground:
 
 def _part(region: Region, signs: Int8[Tensor, "D A"]) -> Region:
     """The parts of one box in which kinks have these signs; 0 says nothing."""
-    region = region.select(torch.zeros(len(signs), dtype=torch.long, device=signs.device))
+    region = repeated(region, len(signs))
     low, high = region.at_kinks()
     return region.with_kinks(
         torch.where(signs > 0, low.clamp(min=0), low), torch.where(signs < 0, high.clamp(max=0), high), signs
@@ -195,7 +195,7 @@ class Grove:
         """Rigorous bounds of all rows."""
         task = self.ground.task(self.ground.start, self.rows)
         found = self.options.solver.begin(task, self.until)
-        first = variables_of(found)
+        first = self.options.solver.lean(task, variables_of(found))
         sure = first.lower(self.ground.exact_task(self.ground.start, self.rows))
         if self.until.expired():
             return sure

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import torch
 
 from verifier.bounding.core.ascent import Ascent, Average, Averaging, Steps
 from verifier.bounding.core.base import Objective, Until
 from verifier.bounding.core.closing import crossed
-from verifier.bounding.core.state import cat
+from verifier.bounding.core.state import cat, repeated
 from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
@@ -145,13 +144,14 @@ class Climber:
 
         task = self._task(whole)
         bound = self._in_turn(whole, task, begin)
+        bound = replace(bound, state=solver.lean(task, variables_of(bound)))
         self.pool, self.rows = solver.inherited(variables_of(bound)).masks, len(whole)
         return self._climbed(whole, task, bound, whole.masks)
 
     def climb(self, batch: Batch, start: Float[Tensor, "D V"], until: Until) -> Climbed:
         """Bound domains from the variables of their parents."""
         solver, averaging = self.tier.solver, self._averaging()
-        state = replace(self._state(start), masks=self.pool.select(batch.masks))
+        state = replace(self._state(start), masks=self._masks(batch))
 
         def solve(task: Task, rows: Tensor | slice) -> Solved:
             return solver.resume(task, until, state.select(rows), averaging)
@@ -164,7 +164,7 @@ class Climber:
 
     def probe(self, batch: Batch, start: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
         """Cheap bounds from given variables, for trying out splits."""
-        state = replace(self._state(start), masks=self.pool.select(batch.masks))
+        state = replace(self._state(start), masks=self._masks(batch))
         return self.tier.solver.probe(self._task(batch), state)[:, 0]
 
     def adopt(
@@ -184,21 +184,31 @@ class Climber:
         return self._row(state.ready(task))
 
     def _restricted(self, state: Variables, kept: Kept, masks: CutMasks) -> Variables:
-        """The variables of the kinks that are left; shares only if cuts are where they were."""
+        """The variables of the kinks that are left; cuts that are new have no shares yet."""
         # Of groups that are no ReLUs all neurons are left: the first entries of x_hat stand for them.
         neurons = [
             index[: len(index) // group.function.arity] for index, group in zip(kept, self.root.net.groups, strict=True)
         ]
-        blocks, wanted = [k for _, k in self.pool.places], [k for _, k in masks.places]
-        shared = wanted if wanted == blocks[: len(wanted)] else []
-        starts = [0, *accumulate([*self.root.neurons, *self.root.sizes, *(self.root.sizes[k] for k in blocks)])]
-        left = [*neurons, *kept, *(kept[k] for k in shared)]
-        places = torch.cat([index + start for index, start in zip(left, starts, strict=False)])
-        return replace(state, point=state.point[..., places])
+        plain = [*self.root.neurons, *self.root.sizes]
+        sizes = [*plain, *(self.root.sizes[k] for _, k in self.pool.places)]
+        parts = state.point[..., : sum(sizes)].split(sizes, dim=-1)
+        found = [part[..., index] for part, index in zip(parts, [*neurons, *kept], strict=False)]
+        shares = dict(zip(self.pool.places, parts[len(plain) :], strict=True))
+        for place in masks.places:
+            index = kept[place[1]]
+            old = shares.get(place)
+            found.append(state.point.new_zeros(*state.point.shape[:2], len(index)) if old is None else old[..., index])
+        return replace(state, point=torch.cat(found, dim=-1))
 
     def _task(self, batch: Batch, dtype: torch.dtype = torch.float32) -> Task:
         task = batch.task(dtype)
         return task if self.weights is None else Task(task.sweep, task.weighted(self.weights[batch.clause]))
+
+    def _masks(self, batch: Batch) -> CutMasks:
+        """The masks that the domains have inherited."""
+        if self.rows == 1:  # all have the same
+            return repeated(self.pool, len(batch))
+        return self.pool.select(batch.masks)
 
     def _state(self, variables: Float[Tensor, "D V"]) -> Variables:
         """Rows of the table of variables as a state, without masks."""

@@ -15,7 +15,7 @@ import torch
 
 from verifier.bounding.core.ball import InputBall, Least
 from verifier.bounding.core.select import by_sign
-from verifier.bounding.core.state import COMMON, SHARED, State, cat
+from verifier.bounding.core.state import COMMON, SHARED, State, cat, is_repeated, once, repeated
 from verifier.clock import Clock
 from verifier.functions import Function
 from verifier.network.network import Affine, Network
@@ -59,7 +59,7 @@ class Region(State):
         """The box of x[j]: the input for j = 0, else the activation of group j."""
         if j == 0:
             return self.lower, self.upper
-        return self.functions[j - 1].image(self.l_hat[j - 1], self.u_hat[j - 1])
+        return once(self.functions[j - 1].image, self.l_hat[j - 1], self.u_hat[j - 1])
 
     def tight(self, layer: Affine) -> bool:
         """Whether the interval image of a layer is exact."""
@@ -97,18 +97,37 @@ class Region(State):
     def with_kinks(
         self, l_hat: Float[Tensor, "D A"], u_hat: Float[Tensor, "D A"], signs: Int8[Tensor, "D A"]
     ) -> Region:
-        """The same with other bounds of the kinks, and with signs that branches have imposed on them."""
+        """The same with other bounds of the kinks, and with signs that branches have imposed on them.
+
+        Groups in which nothing changes stay as they are, which matters where they are the same in all regions.
+        """
         assert self.kinks is not None
         sizes = [len(index) for index in self.kinks]
+        changed = self._changed(l_hat, u_hat, signs)
         lows, highs, splits = [], [], []
         for k, (low, high, sign) in enumerate(
             zip(*(x.split(sizes, dim=1) for x in (l_hat, u_hat, signs)), strict=True)
         ):
-            index = self.kinks[k]
-            lows.append(self.l_hat[k].index_copy(1, index, low))
-            highs.append(self.u_hat[k].index_copy(1, index, high))
-            splits.append(torch.zeros_like(self.l_hat[k], dtype=torch.int8).index_copy_(1, index, sign))
+            index, (low_before, high_before) = self.kinks[k], (self.l_hat[k], self.u_hat[k])
+            none = torch.zeros_like(low_before[:1], dtype=torch.int8)
+            lows.append(low_before.index_copy(1, index, low) if changed[k] else low_before)
+            highs.append(high_before.index_copy(1, index, high) if changed[k] else high_before)
+            split = repeated(none, self.count)
+            splits.append(split.index_copy(1, index, sign) if changed[k] else split)
         return replace(self, l_hat=tuple(lows), u_hat=tuple(highs), splits=tuple(splits))
+
+    def _changed(
+        self, l_hat: Float[Tensor, "D A"], u_hat: Float[Tensor, "D A"], signs: Int8[Tensor, "D A"]
+    ) -> list[bool]:
+        """In which groups some region has another bound or a sign; whoever shares no memory need not know."""
+        assert self.kinks is not None
+        if not all(map(is_repeated, (*self.l_hat, *self.u_hat))):
+            return [True] * self.known
+        low, high = self.select(slice(0, 1)).at_kinks()
+        places = ((signs != 0) | (l_hat != low) | (u_hat != high)).any(dim=0)
+        groups = [place.any() for place in places.split([len(index) for index in self.kinks])]
+        found: list[bool] = torch.stack(groups).tolist() if groups else []
+        return found
 
     def ambiguous(self, k: int) -> Tensor:
         """Which neurons of group k are not linear within their bounds, per box."""

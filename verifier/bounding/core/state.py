@@ -4,12 +4,16 @@ A `State` is a frozen dataclass whose fields are tensors, tuples, other states, 
 tensor counts regions, the second one, where there is one, objectives; a field marked SHARED counts neither, and a
 tensor marked COMMON may have a first axis of size 1 that serves all regions.  A second axis of size 1 always serves
 all objectives.  What is None or no tensor is the same for all regions.
+
+Regions of a search often have much in common: all but a few groups are as they are on the whole box.  Such a tensor is
+one row of memory that is `repeated` for all regions.  Selecting keeps it so, and `once` computes from it once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -67,7 +71,7 @@ class State:
         """Some of the regions, by index or by a mask; a region may be named more than once."""
         if isinstance(rows, Tensor) and rows.dtype is torch.bool:  # listed once, and not for each tensor again
             rows = torch.nonzero(rows).flatten()
-        return tree_map(lambda t: t[rows], self, axis=0)
+        return tree_map(partial(_selected, rows=rows), self, axis=0)
 
     def part(self: StateT, start: int, stop: int) -> StateT:
         """The objectives from `start` up to `stop`."""
@@ -83,6 +87,37 @@ class State:
     def aligned(cls, parts: Sequence[StateT]) -> Sequence[StateT]:
         """States that are to be put together, made alike."""
         return parts
+
+
+def is_repeated(tensor: Tensor) -> bool:
+    """Whether all regions have the same row of memory."""
+    return len(tensor) > 1 and tensor.stride(0) == 0
+
+
+def repeated(state: T, count: int) -> T:
+    """A single region, or what belongs to it, for that many regions; it takes no more memory."""
+    return tree_map(lambda t: t.expand(count, *t.shape[1:]), state, axis=0)
+
+
+def once(make: Callable[..., T], *given: Any) -> T:
+    """What is made of states or tensors: for one region only, if what is given is the same in all of them.
+
+    Require: regions do not mix.
+    """
+    tensors: list[Tensor] = []
+    for one in given:
+        tree_map(lambda t: tensors.append(t) or t, one, axis=0)  # type: ignore[func-returns-value]
+    if not tensors or not all(map(is_repeated, tensors)):
+        return make(*given)
+    first = [tree_map(lambda t: t[:1], one, axis=0) for one in given]
+    return repeated(make(*first), len(tensors[0]))
+
+
+def _selected(tensor: Tensor, rows: Tensor | slice) -> Tensor:
+    if not is_repeated(tensor):
+        return tensor[rows]
+    count = len(rows) if isinstance(rows, Tensor) else len(range(*rows.indices(len(tensor))))
+    return tensor[:1].expand(count, *tensor.shape[1:])
 
 
 def halved(values: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import torch
 
 from verifier.bounding.core.rounding import MARGIN, TINY
-from verifier.bounding.core.state import SHARED, State
+from verifier.bounding.core.state import SHARED, State, once
 from verifier.bounding.core.sweep import Remainder, Values
 from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.relaxation.relu import Kinks
@@ -130,7 +130,9 @@ class CutFaces(State):
     @classmethod
     def of(cls, cuts: Sequence[Cut], kinks: Kinks, bias: Tensor, slack: Float[Tensor, "D n"] | None) -> CutFaces:
         price = None if slack is None else slack.index_select(-1, kinks.index).unsqueeze(1)
-        return cls(kinks, bias.index_select(-1, kinks.index), tuple(CutFace.of(cut, kinks) for cut in cuts), price)
+        return cls(
+            kinks, bias.index_select(-1, kinks.index), tuple(once(CutFace.of, cut, kinks) for cut in cuts), price
+        )
 
     def face(self, shares: Sequence[Float[Tensor, "D S a"]]) -> Face:
         """Require: shares >= 0; in float32 also that they are feasible.  Guarantee: in float64 a valid face."""

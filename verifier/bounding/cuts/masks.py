@@ -7,7 +7,7 @@ The oracle is the separation oracle of the Anderson relaxation, asked at a prima
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -15,7 +15,7 @@ from functools import partial
 import torch
 
 from verifier.bounding.core.ascent import Average
-from verifier.bounding.core.state import State, tree_map
+from verifier.bounding.core.state import State, once, tree_map
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.anderson import Cut, RowGeometry, SharedGeometry, reads_only_moved_inputs
 from verifier.bounding.cuts.balanced import BalancedGeometry
@@ -87,7 +87,8 @@ class GroupBits(State):
 
     def cut(self, geometry: Geometry) -> Cut:
         """The cut, with constants for the geometry's regions.  Require: the geometry of this form at this group."""
-        return geometry.cut(self.bits)
+        made: Cut = once(lambda mine, bits: mine.cut(bits), geometry, self.bits)
+        return made
 
 
 def by_weight(bits: GroupBits, geometry: RowGeometry) -> Tensor:
@@ -133,18 +134,35 @@ class CutMasks(State):
         """The cuts of both."""
         return CutMasks((*self.cuts, *other.cuts))
 
+    @property
+    def groups(self) -> frozenset[int]:
+        """The groups that take some cut, counted from 0."""
+        return frozenset(k for _, k in self.places)
 
-def find_masks(geometries: Geometries, average: Average, form: Form, threshold: float = 0.5) -> MaskSet:
+    def only(self, groups: Container[int]) -> CutMasks:
+        """The same at some groups; the others take no cut."""
+        return CutMasks(tuple(tuple(g if k in groups else None for k, g in enumerate(cut)) for cut in self.cuts))
+
+
+def find_masks(
+    geometries: Geometries,
+    average: Average,
+    form: Form,
+    threshold: float = 0.5,
+    groups: Container[int] | None = None,
+) -> MaskSet:
     """The masks of the most violated cuts at an averaged point; regions that have left get empty masks.
 
     Require: some point in `average`.  `threshold` is the z of all neurons where they share a mask.  Groups without
-    kinks take no cut, nor do those whose neurons read one input each or whose weights are out of reach.
+    kinks take no cut, nor do those whose neurons read one input each or whose weights are out of reach, nor any but
+    the given ones.
     """
     sweep, rows, (values, z) = geometries.sweep, average.rows, average.mean()
     found: list[GroupBits | None] = []
     for k, layer in enumerate(sweep.net.layers[: len(sweep.neurons)]):
         x, kinks = values[k + 1], sweep.bent(k + 1)
-        geometry = None if x is None or reads_only_moved_inputs(layer) else geometries.at(k, form)
+        takes = (groups is None or k in groups) and not reads_only_moved_inputs(layer)
+        geometry = None if x is None or not takes else geometries.at(k, form)
         if x is None or geometry is None or kinks is None:
             found.append(None)
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +12,7 @@ import torch
 from verifier.bounding.core.base import Region
 from verifier.bounding.core.rounding import TINY, round_up
 from verifier.bounding.core.select import by_sign
-from verifier.bounding.core.state import SHARED, State
+from verifier.bounding.core.state import SHARED, State, once
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 if TYPE_CHECKING:
@@ -58,6 +58,17 @@ class Kinks(State):
         low, high = region.l_hat[k - 1], region.u_hat[k - 1]
         split = None if region.splits is None else region.splits[k - 1]
         index = _loose(low, high, split) if region.kinks is None else region.kinks[k - 1]
+        return once(partial(cls._at, index), low, high, split)
+
+    @classmethod
+    def _at(
+        cls,
+        index: Int[Tensor, " a"],
+        low: Float[Tensor, "D n"],
+        high: Float[Tensor, "D n"],
+        split: Int8[Tensor, "D n"] | None,
+    ) -> Kinks:
+        """Require: all that is not listed is stable in the same way in all regions."""
         if len(index) == low.shape[1]:
             passing = torch.zeros_like(low[0])
         else:

@@ -12,7 +12,7 @@ to the upper face at the forward point.  So one sweep back and one forward give 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -28,9 +28,21 @@ from verifier.bounding.cuts.faces import CutFaces, Face
 from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, Threshold, find_masks, refreshed
 from verifier.bounding.solvers.alpha_crown import AlphaCrownOptions, SlopeDual, Slopes
 from verifier.bounding.solvers.face_dual import FaceDual, FaceSolver, FaceVariables, SlopePoint
-from verifier.bounding.solvers.solver import Certified, Sizes, Solved, Task, Variables, converted, converts
+from verifier.bounding.solvers.solver import (
+    Certified,
+    Sizes,
+    Solved,
+    Task,
+    Variables,
+    converted,
+    converts,
+    variables_of,
+)
 from verifier.registry import AscentOptions, Count, Positive, Share, Step
 from verifier.shapes import Float, Int, Tensor
+
+LEAST = 0.01
+"""The part of what all cuts gain that those of a group have to gain, or else they are not worth their passes."""
 
 
 class Block(NamedTuple):
@@ -154,6 +166,19 @@ class PropagatedDual(FaceDual):
         scale[: self.slopes.variables] = self.slopes.step_scale()
         return scale
 
+    def gained(self, objective: Objective, point: Float[Tensor, "D S V"]) -> Float[Tensor, "D K"]:
+        """What the cuts of every group add to the bounds of all objectives, at the minimiser."""
+        at = self.bound_of(objective, point)
+        route = self.sweep.forward(at.trace, at.choices)
+        found = []
+        for choice, lam, gains in zip(at.choices, at.trace.coefficients, route.gains, strict=True):
+            face, total = _face(choice), point.new_zeros(len(point))
+            if face is not None and lam is not None and gains is not None:
+                for share, gain in zip(face.shares, gains, strict=True):
+                    total = total + (lam.clamp(max=0) * share * gain).sum(dim=(1, 2))
+            found.append(total)
+        return torch.stack(found, dim=1)
+
     def uses(self, point: Float[Tensor, "D S V"], at: SlopePoint) -> Float[Tensor, "D C"]:
         """How much the bound leans on each cut: its multipliers, summed over all kinks."""
         count = max((block.cut for block in self.layout.blocks), default=-1) + 1
@@ -256,6 +281,7 @@ class Propagated(FaceSolver):
         """A parent's cuts take the place of those that would have been found first."""
         state = self.init(task, None if parent is None else converted(task, parent, self.kind))
         done = known = 0
+        among = state.masks.groups if state.masks.count else self._usual_groups(task)
         for scout in self.scouts:
             known += len(scout.thresholds)
             if known <= state.masks.count:
@@ -266,11 +292,42 @@ class Propagated(FaceSolver):
             state, done = found.state, done + found.iterations
             if averaging.average is None:  # time is up, or all regions are done
                 break
-            new = [find(task, averaging.average, threshold) for threshold in scout.thresholds]
+            new = [find(task, averaging.average, threshold, among) for threshold in scout.thresholds]
             state = replace(state, masks=CutMasks((*state.masks.cuts, *(cut for mask in new for cut in mask.cuts))))
             state = state.ready(task)
         best = self.solve(task, state, until)
+        if self.usual is not None and task.rows is None and not self.usual.knows_cuts(task.sweep.layer):
+            end = variables_of(best)
+            self.usual.learn_cuts(task.sweep.layer, end.masks.groups, self._useful(task, end))
         return replace(best, iterations=done + best.iterations, scouted=done)
+
+    def _usual_groups(self, task: Task) -> Container[int] | None:
+        """Where cuts are worth looking for, as far as is known."""
+        return None if self.usual is None or task.rows is not None else self.usual.cuts(task.sweep.layer)
+
+    def lean(self, task: Task, state: Variables) -> Variables:
+        """Without the cuts of groups where they gain next to nothing: in many networks that is all but a few."""
+        groups = self._useful(task, state)
+        dropped = state.masks.groups - groups
+        if not dropped:
+            return state
+        layout, plain = Layout.of(state.masks, task.sweep), SlopeDual(task.sweep, task.objective).variables
+        shares = [part for block, part in layout.split(state.point[..., plain:]) if block.group in groups]
+        return replace(
+            state, point=torch.cat([state.point[..., :plain], *shares], dim=-1), masks=state.masks.only(groups)
+        )
+
+    def _useful(self, task: Task, state: Variables) -> frozenset[int]:
+        """The groups whose cuts gain something in some region; all that have cuts, if nobody can tell."""
+        if not state.masks.count:
+            return frozenset()
+        dual = PropagatedDual.of(task.geometries, task.objective, state.masks)
+        gained = dual.gained(task.weighted(state.weights), state.point.to(task.dtype))
+        share = gained / gained.sum(dim=1, keepdim=True)
+        clear = share.isfinite().all(dim=1) & (gained.sum(dim=1) > 0)
+        worth = (share[clear] >= LEAST).any(dim=0).tolist()
+        found = frozenset(k for k in state.masks.groups if worth[k])
+        return found or state.masks.groups
 
     def renewed(self, task: Task, state: Variables, average: Average, rows: Int[Tensor, " d"]) -> CutMasks:
         """A new one takes the place of the cut that is used least.
@@ -280,7 +337,8 @@ class Propagated(FaceSolver):
         assert isinstance(state, Shares)
         dual = PropagatedDual.of(task.geometries, task.weighted(state.weights), state.masks)
         uses = dual.uses(state.point, dual.evaluate(state.point))
-        return refreshed(state.masks.select(rows), uses[rows], find(task, average, self.thresholds[0]).select(rows))
+        new = find(task, average, self.thresholds[0], state.masks.groups)
+        return refreshed(state.masks.select(rows), uses[rows], new.select(rows))
 
     def bytes_each(self, task: Task) -> int:
         """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""
@@ -291,10 +349,10 @@ class Propagated(FaceSolver):
         return size * (24 * wide + len(self.thresholds) * (4 * wide + 16 * sum(kinks)) + exact)
 
 
-def find(task: Task, average: Average, threshold: Threshold) -> CutMasks:
-    """The masks of one more cut, at an averaged point."""
-    form = Form.of(threshold)
-    return CutMasks((find_masks(task.geometries, average, form, 0.5 if threshold is None else threshold),))
+def find(task: Task, average: Average, threshold: Threshold, groups: Container[int] | None = None) -> CutMasks:
+    """The masks of one more cut, at an averaged point; None: of all groups that can have one."""
+    form, z = Form.of(threshold), 0.5 if threshold is None else threshold
+    return CutMasks((find_masks(task.geometries, average, form, z, groups),))
 
 
 class PropagatedOptions(AscentOptions, frozen=True):

@@ -239,6 +239,10 @@ class Solver(TaskBounder):
         """
         return self.solve(task, self.init(task, parent), until, averaging)
 
+    def lean(self, task: Task, state: Variables) -> Variables:
+        """What was found on whole boxes, without what is not worth its time in parts of them."""
+        return state
+
     def inherited(self, state: Variables) -> Variables:
         """What children start from."""
         return state

@@ -1,8 +1,10 @@
-"""The lower slopes of ReLUs that were best for other objectives of the same network: a better start than CROWN's.
+"""What was best for other objectives of the same network: lower slopes of ReLUs, and the groups that cuts help at.
 
 Objectives at neurons of one layer after the other ask for much the same slopes before it.  Ascents that begin with the
 mean of those slopes, weighted by the coefficients that take them, are after four iterations where they would be after
 eight.  Any slopes give a valid bound.
+
+Cuts gain something at few groups, in deep networks mostly the first ones.  Elsewhere they only cost their passes.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ FADING = 0.5
 
 @dataclass(eq=False)
 class UsualSlopes:
-    """Of every group: the sum of the weights at each kink, and that of the slopes with their weights."""
+    """Of every group: the sum of the weights at each kink, and that of the slopes with their weights; useless cuts."""
 
     _seen: dict[int, tuple[Float[Tensor, " a"], Float[Tensor, " a"]]] = field(default_factory=dict)
+    _useless: set[int] = field(default_factory=set)  # groups, counted from 0, at which cuts gain nothing
+    _layers: set[int] = field(default_factory=set)  # whose objectives have told it
 
     def begin(self, sweep: Sweep, point: Float[Tensor, "D S V"]) -> Float[Tensor, "D S V"]:
         """The point with the usual slopes, where some are known.  Require: the slopes of all groups come first."""
@@ -48,6 +52,19 @@ class UsualSlopes:
             if self._knows(k, part):
                 weight, total = (n + FADING * o for n, o in zip((weight, total), self._seen[k], strict=True))
             self._seen[k] = weight, total
+
+    def knows_cuts(self, layer: int) -> bool:
+        """Whether an objective of that layer has told which cuts help."""
+        return layer in self._layers
+
+    def cuts(self, layer: int) -> frozenset[int]:
+        """The groups before a layer at which cuts are worth looking for; those that nobody knows of are among them."""
+        return frozenset(range(layer - 1)) - self._useless
+
+    def learn_cuts(self, layer: int, tried: frozenset[int], useful: frozenset[int]) -> None:
+        """At which groups cuts were tried for objectives of a layer, and where they helped."""
+        self._layers.add(layer)
+        self._useless |= tried - useful
 
     def _knows(self, k: int, slopes: Float[Tensor, "D S a"]) -> bool:
         return k in self._seen and self._seen[k][0].shape == slopes.shape[-1:]

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 
 from verifier.bounding.core.base import Region, widest
 from verifier.bounding.core.rounding import layer_slack
-from verifier.bounding.core.state import State, cat
+from verifier.bounding.core.state import State, cat, repeated, tree_map
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.relaxation.neurons import neurons_of
 from verifier.bounding.rows import Conjunction
@@ -22,6 +23,8 @@ from verifier.property.problem import Problem
 from verifier.search.implied import implied_signs
 from verifier.search.signs.points import wide
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,17 +188,23 @@ class Batch(State):
 
     def region(self, dtype: torch.dtype = torch.float64) -> Region:
         """The region of each domain: its box's bounds, cut by the signs and by its own bounds."""
-        base = self.root.region if dtype is torch.float64 else self.root.rough
-        region = base.select(self.root.box[self.clause])
+        region = self._of_boxes(self.root.region if dtype is torch.float64 else self.root.rough)
         low, high = (side.to(dtype) for side in self.cut())
         units = None if self.root.units is None else self.root.units[self.clause].to(dtype)
         return replace(region.with_kinks(low, high, self.signs), units=units)
+
+    def _of_boxes(self, known: T) -> T:
+        """What is known of all boxes, for the box of each domain."""
+        if self.root.region.count == 1:
+            return repeated(known, len(self))
+        box = self.root.box[self.clause]
+        return tree_map(lambda t: t[box], known, axis=0)
 
     def sweep(self, dtype: torch.dtype = torch.float32) -> Sweep:
         """Sweeps from the output over the domains; in float64 with the price of rounding."""
         if dtype is not torch.float64:
             return Sweep.prepare(self.root.single, self.region(dtype), self.root.layer)
-        slacks = tuple(slack[self.root.box[self.clause]] for slack in self.root.slacks)
+        slacks = tuple(self._of_boxes(slack) for slack in self.root.slacks)
         return Sweep.prepare(self.root.net, self.region(), self.root.layer, slacks)
 
     def task(self, dtype: torch.dtype = torch.float32) -> Task:
