@@ -64,9 +64,11 @@ def test_it_says_what_was_found_and_what_goes_on() -> None:
     found = look([-1.0], [-1.25], 3.0)
     assert found is not None
     said = (
-        "on 1 domains propagated gives -1 and alpha_crown -1.25 on average, at 3.0 times the cost: propagated goes on"
+        "on 1 domains propagated gives -1 and alpha_crown -1.25 on average, at 3.0 times the cost: propagated goes on "
+        "(groups with cuts: none)"
     )
     assert str(found) == said
+    assert str(replace(found, groups=(1, 3))) == said.replace("none", "1, 3")
     assert found.as_dict() == {
         "tier": "propagated",
         "plain": "alpha_crown",
@@ -74,6 +76,7 @@ def test_it_says_what_was_found_and_what_goes_on() -> None:
         "bound": -1.0,
         "plain_bound": -1.25,
         "cost_ratio": 3.0,
+        "groups": (),
         "saved": pytest.approx(2.0),
         "chosen": "propagated",
     }
@@ -166,5 +169,7 @@ def test_a_search_that_looks_gives_the_same_verdict_and_tells_the_journal() -> N
     assert decide(hard()).reason is None
     looks = [event.look for event in kept.of(Looked)]
     assert len(looks) == 1
+    assert looks[0].groups
+    assert set(looks[0].groups) <= set(range(1, space.root.layer))
     assert journal.counts.looks == tuple(looks)
     assert (Counts(looks=(looks[0],)) + Counts(looks=(looks[0],))).looks == (looks[0], looks[0])

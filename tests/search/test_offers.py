@@ -18,7 +18,7 @@ from verifier.falsify.target import Target
 from verifier.property.problem import Problem
 from verifier.result.counterexample import Counterexample
 from verifier.search import offers
-from verifier.search.offers import ANEW, LATER, SECONDS, SHARE, Offers
+from verifier.search.offers import ANEW, EARLY, LATE_SHARE, LATER, SECONDS, SHARE, Offers
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,10 @@ def test_there_is_no_descent_at_first(problem: Problem, hours: Hours) -> None:
         assert len(slow.asked) == asked
 
 
+def allowed(elapsed: float) -> float:
+    return SHARE * elapsed if elapsed < EARLY else SHARE * EARLY + LATE_SHARE * (elapsed - EARLY)
+
+
 @pytest.mark.parametrize("seconds", [0.5, 0.01])
 @pytest.mark.parametrize("batch", [0.1, 2.0])
 def test_descents_keep_to_their_share_of_the_time(problem: Problem, hours: Hours, seconds: float, batch: float) -> None:
@@ -138,8 +142,8 @@ def test_descents_keep_to_their_share_of_the_time(problem: Problem, hours: Hours
         hours.now += batch
         assert offer(SAFE, CLAUSES) is None
         spent, elapsed = seconds * len(slow.asked), hours.now - began
-        assert spent <= SHARE * elapsed + seconds  # at most one descent too many
-    wanted = min(2000, SHARE * (elapsed - LATER) / seconds)
+        assert spent <= allowed(elapsed) + seconds  # at most one descent too many
+    wanted = min(2000, (allowed(elapsed) - SHARE * LATER) / seconds)
     assert 0.9 * wanted <= len(slow.asked) <= wanted + 1  # and they do take their share
 
 

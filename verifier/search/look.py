@@ -11,6 +11,7 @@ source: [SCB] sec:stratified, for the first tier.  The rise per level, from whic
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from verifier.shapes import Float, Tensor
@@ -29,6 +30,7 @@ class Look:
     bound: float  # the mean of their bounds
     plain_bound: float
     cost_ratio: float  # how many times dearer a domain is
+    groups: tuple[int, ...] = ()  # that have cuts: on the whole boxes these gained nothing at the others
 
     @classmethod
     def at(
@@ -36,6 +38,7 @@ class Look:
         names: tuple[str, str],
         lower: tuple[Float[Tensor, " D"], Float[Tensor, " D"]],
         seconds: tuple[float, float],
+        groups: Iterable[int] = (),
     ) -> Look | None:
         """None if nothing is left to compare, or no clock has ticked."""
         left = (lower[0] < 0) & (lower[1] < 0)
@@ -43,7 +46,7 @@ class Look:
         if not count or min(seconds) <= 0:
             return None
         dear, cheap = (float(side[left].double().mean()) for side in lower)
-        return cls(*names, count, dear, cheap, seconds[0] / seconds[1])
+        return cls(*names, count, dear, cheap, seconds[0] / seconds[1], tuple(sorted(groups)))
 
     @property
     def saved(self) -> float:
@@ -70,7 +73,8 @@ class Look:
         return asdict(self) | {"saved": self.saved, "chosen": self.chosen}
 
     def __str__(self) -> str:
+        where = ", ".join(map(str, self.groups)) or "none"
         return (
             f"on {self.domains} domains {self.tier} gives {self.bound:.4g} and {self.plain} {self.plain_bound:.4g} on "
-            f"average, at {self.cost_ratio:.1f} times the cost: {self.chosen} goes on"
+            f"average, at {self.cost_ratio:.1f} times the cost: {self.chosen} goes on (groups with cuts: {where})"
         )

@@ -19,6 +19,9 @@ SECONDS = 0.5
 SHARE = 0.06
 """The share of a search's time for descents from its points, and again for those from new ones: most find nothing."""
 
+EARLY, LATE_SHARE = 10.0, 0.02
+"""Seconds of search after which descents from its points have a smaller share: what they find at all, they find soon."""
+
 LATER = 0.5
 """Seconds of search before the first descent: the whole boxes have just been tried."""
 
@@ -35,7 +38,7 @@ class Offers:
 
     def __init__(self, falsifier: Falsifier | None, target: Target, clock: Clock, seed: int = 0) -> None:
         self._falsifier, self._target, self._clock = falsifier, target, clock
-        self._near, self._anew = Allowance(LATER), Allowance(ANEW)
+        self._near, self._anew = Allowance(LATER, LATE_SHARE), Allowance(ANEW)
         self._restarts: Iterator[Falsifier] = restarts(seed)
         self._home = os.getpid()
 
@@ -55,15 +58,19 @@ class Offers:
 
 
 class Allowance:
-    """A share of the time since it was made, from some seconds on."""
+    """A share of the time since it was made, from some seconds on, and perhaps a smaller one when much has passed."""
 
-    def __init__(self, later: float) -> None:
-        self._began, self._spent = time.monotonic(), SHARE * later
+    def __init__(self, later: float, late_share: float = SHARE) -> None:
+        self._began, self._spent, self._late_share = time.monotonic(), SHARE * later, late_share
+
+    def _allowed(self, elapsed: float) -> float:
+        """Seconds that may have been spent."""
+        return SHARE * min(elapsed, EARLY) + self._late_share * max(0.0, elapsed - EARLY)
 
     def spend(self, attack: Callable[[], Counterexample | None]) -> Counterexample | None:
         """What an attack finds, if there is time for it."""
         began = time.monotonic()
-        if self._spent > SHARE * (began - self._began):
+        if self._spent > self._allowed(began - self._began):
             return None
         witness = attack()
         self._spent += time.monotonic() - began
