@@ -20,7 +20,7 @@ SHARE = 0.06
 """The share of a search's time for descents from its points, and again for those from new ones: most find nothing."""
 
 EARLY, LATE_SHARE = 10.0, 0.02
-"""Seconds of search after which descents from its points have a smaller share: what they find at all, they find soon."""
+"""Seconds of search after which descents from its points have a smaller share: what they find, they find soon."""
 
 LATER = 0.5
 """Seconds of search before the first descent: the whole boxes have just been tried."""
