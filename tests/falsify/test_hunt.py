@@ -81,11 +81,11 @@ def test_the_first_wave_has_its_turn_at_once(hours: Hours) -> None:
     assert log == [0]
 
 
-def test_waves_wait_until_all_else_has_taken_as_long(hours: Hours) -> None:
+def test_waves_wait_until_all_else_has_taken_its_part(hours: Hours) -> None:
     log: list[int] = []
     hunt = Hunt(waves(hours, log), Clock.begin(), SECONDS)
     hunt.turn()
-    for passed, expected in ((0.5, 1), (0.4, 1), (0.2, 2), (0.5, 2), (0.5, 3)):
+    for passed, expected in ((2.0, 1), (0.9, 1), (0.2, 2), (2.0, 2), (0.9, 3)):
         hours.now += passed
         hunt.turn()
         assert len(log) == expected
@@ -94,7 +94,7 @@ def test_waves_wait_until_all_else_has_taken_as_long(hours: Hours) -> None:
 def test_turns_are_taken_as_long_as_they_are_due(hours: Hours) -> None:
     log: list[int] = []
     hunt = Hunt(waves(hours, log), Clock.begin(), SECONDS)
-    hours.now += 2.5
+    hours.now += 7.5
     assert hunt.turns() is None
     assert log == [0, 1, 2]
     assert not hunt.due
@@ -204,7 +204,7 @@ def test_a_hunt_ends_a_search(hours: Hours, witness: Counterexample) -> None:
     outcome = run(search, Until(Clock.begin(PATIENCE)), hunt=hunt)
     assert outcome == Outcome(witness, None, search.progress)
     assert log == [0, 1, 2]
-    assert search.steps == 4  # the first wave after one step, each other one once the steps took as long
+    assert search.steps == 12  # of half a second: the third wave begins when the first two are a quarter of the time
 
 
 class Whole(Falsifier):

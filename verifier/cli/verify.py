@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,6 +46,7 @@ def verify(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) ->
     several networks takes a file for each: `verify f=NET g=NET PROP`; one file is enough if they are all equal.
     """
     paths = instance_paths(files, networks)
+    gc.disable()  # libraries make a million objects when they are loaded, and hardly any garbage
     from verifier.cli.session import Session
 
     trace, proof, trim, resume = (options.pop(name) for name in ("trace", "proof", "trim", "resume"))
@@ -53,6 +55,7 @@ def verify(files: tuple[str, ...], networks: tuple[str, ...], **options: Any) ->
         request = session.begin(trace, proof, trim, resume, ray, address)
         from verifier.pipeline import decide
 
+        gc.enable()
         session.answer = decide(request, session.status)
     if resume is not None and session.code in (0, 1) and not _lacks_proof(session.answer, proof):
         from verifier.search.checkpoint import forget

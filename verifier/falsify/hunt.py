@@ -1,7 +1,7 @@
 """An attack that goes on while bounds and a search work on the same instance.
 
 Nearly all counterexamples that descents find at all are found by their first wave.  On instances that hold, the others
-are in vain, and bounds often need less time than these.  So both have equal parts of the time until one decides.
+are in vain, and bounds often need less time than these.  So the other waves have a part of the time until one decides.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from verifier.processes import Forked
 from verifier.result.counterexample import Counterexample
 
 
+SHARE = 0.25
+"""The part of the time that waves may have taken when the next one begins."""
+
+
 class Hunt:
-    """Waves of an attack, `seconds` in all; the next one once all else has taken as long as those so far."""
+    """Waves of an attack, `seconds` in all, with their share of the time; the first one begins at once."""
 
     def __init__(self, waves: Iterable[Wave], clock: Clock, seconds: float) -> None:
         self._waves, self._clock, self._seconds = iter(waves), clock, seconds
@@ -27,7 +31,7 @@ class Hunt:
     @property
     def due(self) -> bool:
         """Whether the next wave has its turn."""
-        return not self.over and 2 * self._spent <= time.monotonic() - self._began
+        return not self.over and self._spent <= SHARE * (time.monotonic() - self._began)
 
     def ready(self) -> bool:
         """Whether there is a counterexample already that nobody has been told of."""
