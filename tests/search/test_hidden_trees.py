@@ -15,12 +15,14 @@ from search.cases import Late, twin
 
 from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Objective, Region, Until, unit_objectives
+from verifier.bounding.core.state import is_repeated
 from verifier.bounding.hidden import Known, RootBounds
+from verifier.bounding.solvers import propagated
 from verifier.bounding.solvers.propagated import Propagated
 from verifier.clock import Clock
 from verifier.network.network import Network
 from verifier.search import hidden_trees
-from verifier.search.hidden_trees import Grove, HiddenTrees, TreeLeaves, Turns
+from verifier.search.hidden_trees import Ground, Grove, HiddenTrees, TreeLeaves, Turns
 from verifier.search.sharpen import Trees
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -78,6 +80,51 @@ def test_bounds_hold_and_are_nowhere_looser(family: str, seed: int) -> None:
         assert bool((ends(found, k) <= exact(net, known, k) + 1e-9).all())
         gained += float((found.l_hat[k - 1] - low).sum() + (high - found.u_hat[k - 1]).sum())
     assert gained > 0
+
+
+@pytest.mark.parametrize("least", [0.3, 0.9])
+@CASE
+def test_bounds_hold_where_most_cuts_are_dropped(
+    family: str, seed: int, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(propagated, "LEAST", least)
+    net = MADE[family](seed)
+    known = region_of(net, seed, family)
+    found = sharp(net, known, 8)
+    for k in range(1, len(net.groups) + 1):
+        assert bool((found.l_hat[k - 1] >= known.l_hat[k - 1]).all())
+        assert bool((found.u_hat[k - 1] <= known.u_hat[k - 1]).all())
+        assert bool((ends(found, k) <= exact(net, known, k) + 1e-9).all())
+
+
+@CASE
+def test_leaves_of_a_box_are_those_with_memory_of_their_own(family: str, seed: int) -> None:
+    """Parts without signs in a group have its bounds in common."""
+    net = MADE[family](seed)
+    layer = len(net.layers)
+    ground = Ground.of(net, region_of(net, seed, family), layer)
+    assert ground.region.kinks is not None
+    signs = torch.zeros(4, ground.kinks, dtype=torch.int8)
+    signs[:3, -1] = torch.tensor([1, -1, 1], dtype=torch.int8)
+    first = sum(len(index) for index in ground.region.kinks[:-1])
+    objective = Objective(layer, torch.eye(net.n_out, dtype=torch.float64).unsqueeze(0))
+    for task, whole in (
+        (ground.task(signs, objective), ground.rough),
+        (ground.exact_task(signs, objective), ground.region),
+    ):
+        own = whole.select(torch.zeros(4, dtype=torch.long))
+        low, high = own.at_kinks()
+        own = own.with_kinks(
+            torch.where(signs > 0, low.clamp(min=0), low), torch.where(signs < 0, high.clamp(max=0), high), signs
+        )
+        found = task.sweep.region
+        assert found.splits is not None
+        assert own.splits is not None
+        for name in ("l_hat", "u_hat", "splits"):
+            for mine, others in zip(getattr(found, name), getattr(own, name), strict=True):
+                assert torch.equal(mine, others)
+        assert first == 0 or is_repeated(found.l_hat[0])
+        assert not is_repeated(found.splits[-1])
 
 
 @pytest.mark.parametrize("seed", [2, pytest.param(0, marks=pytest.mark.slow)])

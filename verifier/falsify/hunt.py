@@ -15,7 +15,6 @@ from verifier.falsify.base import Wave
 from verifier.processes import Forked
 from verifier.result.counterexample import Counterexample
 
-
 SHARE = 0.25
 """The part of the time that waves may have taken when the next one begins."""
 

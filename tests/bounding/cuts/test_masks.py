@@ -1,4 +1,4 @@
-"""Which masks are added: those of the oracle, or random ones of the same kind."""
+"""Which masks are added: those of the oracle, or random ones of the same kind; and the cuts that are made of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import torch
 from bounding.cases import random_rows, root
 
 from verifier.bounding.core.ascent import Average
+from verifier.bounding.core.state import is_repeated, repeated
 from verifier.bounding.core.sweep import Sweep
-from verifier.bounding.cuts.masks import Form, Geometries, MaskSet, MostViolated, RandomMasks, find_masks
+from verifier.bounding.cuts.faces import CutFaces
+from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, MaskSet, MostViolated, RandomMasks, find_masks
 from verifier.bounding.solvers.lagrangian import Lagrangian
 from verifier.bounding.solvers.multipliers import Start
 
@@ -64,3 +66,67 @@ def test_coins_are_fair_repeatable_and_new_each_time() -> None:
         assert 0.3 < float((other == first).double().mean()) < 0.7
     several = torch.stack([tossed(0, number) for number in range(20)]).double()
     assert float(several.mean()) == pytest.approx(0.5, abs=2.5 / several.numel() ** 0.5)
+
+
+@pytest.mark.parametrize("form", [Form.ROWS, Form.SHARED, Form.BALANCED])
+@pytest.mark.parametrize("family", networks.FAMILIES)
+def test_masks_of_some_groups_are_those_of_all_there(family: str, form: Form) -> None:
+    geometries, average = asked(family)
+    everywhere = find_masks(geometries, average, form)
+    masks = CutMasks((everywhere, everywhere))
+    assert masks.groups == {k for k, group in enumerate(everywhere) if group is not None}
+    for groups in (masks.groups, frozenset({0}), frozenset({1, 7}), frozenset()):
+        found = find_masks(geometries, average, form, groups=groups)
+        some = masks.only(groups)
+        assert some.count == masks.count
+        assert some.groups == masks.groups & groups
+        assert some.places == [(cut, k) for cut, k in masks.places if k in groups]
+        for k, (mine, whole) in enumerate(zip(found, everywhere, strict=True)):
+            assert [cut[k] is whole for cut in some.cuts] == [whole is None or k in groups] * 2
+            assert (mine is None) == (whole is None or k not in groups)
+            if mine is not None and whole is not None:
+                assert mine.form is whole.form
+                assert torch.equal(mine.bits, whole.bits)
+
+
+@pytest.mark.parametrize("form", [Form.ROWS, Form.SHARED, Form.BALANCED])
+@pytest.mark.parametrize("family", ["dense", "conv", "residual"])
+@pytest.mark.parametrize("same_masks", [True, False])
+def test_cuts_of_regions_that_share_their_memory(family: str, form: Form, same_masks: bool) -> None:
+    """Constants, faces and passes are those of regions with memory of their own, to the last bit."""
+    geometries, average = asked(family, 1)
+    one, count, generator = geometries.sweep, 3, torch.Generator().manual_seed(1)
+    apart = one.select(torch.zeros(count, dtype=torch.long))
+    together = repeated(one, count)
+    assert all(map(is_repeated, together.region.l_hat))
+    assert not any(map(is_repeated, apart.region.l_hat))
+    masks = CutMasks((find_masks(geometries, average, form),))
+    for _, k in masks.places:
+        found = []
+        for sweep in (together, apart):
+            group = (
+                repeated(masks, count) if same_masks and sweep is together else masks.select(torch.zeros(count).long())
+            ).cuts[0][k]
+            geometry, kinks = Geometries(sweep).at(k, form), sweep.bent(k + 1)
+            assert group is not None
+            assert geometry is not None
+            assert kinks is not None
+            found.append(CutFaces.of([group.cut(geometry)], kinks, one.net.layers[k].bias, None).cuts[0])
+        if form is Form.BALANCED:
+            assert is_repeated(found[0].most) == same_masks
+        for name in ("most", "turn", "lift", "up", "down"):
+            assert torch.equal(getattr(found[0], name), getattr(found[1], name))
+        x = [torch.randn(count, 2, n, generator=generator, dtype=torch.float64) for n in sizes(one)]
+        beta = torch.randn(count, 2, one.kinks[k].count, generator=generator, dtype=torch.float64)
+        mine, others = (face.cut for face in found)
+        assert torch.equal(mine.offset, others.offset)
+        assert torch.equal(mine.zc, others.zc)
+        assert torch.equal(mine.forward(x), others.forward(x))
+        for (j, a), (i, b) in zip(mine.transpose(beta), others.transpose(beta), strict=True):
+            assert i == j
+            assert torch.equal(a, b)
+
+
+def sizes(sweep: Sweep) -> list[int]:
+    """Of all sources."""
+    return [sweep.net.n_in, *(group.neurons for group in sweep.net.groups)]

@@ -1,4 +1,4 @@
-"""Slopes that were best for other objectives: exact means, and a start that gives valid and better bounds."""
+"""What was best for other objectives: exact means of slopes, groups without use for cuts; valid and better bounds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder, Objective, Until
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.hidden import RootBounds, Sharpened
+from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.active_set import ActiveSet, Additions
 from verifier.bounding.solvers.alpha_crown import AlphaCrown, SlopeDual
 from verifier.bounding.solvers.big_m import BigM
 from verifier.bounding.solvers.crown import Linear
 from verifier.bounding.solvers.propagated import Propagated
-from verifier.bounding.solvers.solver import Certified, Task
+from verifier.bounding.solvers.solver import Certified, Task, variables_of
 from verifier.bounding.solvers.usual import FADING, UsualSlopes
+from verifier.clock import Clock
 from verifier.functions import RELU
 from verifier.functions.sigmoids import Sigmoid
 from verifier.proofs.attest import BoundsAsWritten
@@ -135,3 +137,82 @@ def test_rows_of_a_clause_teach_nothing() -> None:
     assert not learner.usual._seen
     learner.begin(task, Until())
     assert learner.usual._seen
+
+
+# ---------------------------------------------------------------- cuts
+
+
+def test_cuts_are_looked_for_wherever_nobody_has_seen_that_they_are_useless() -> None:
+    usual = UsualSlopes()
+    assert usual.cuts(1) == frozenset()
+    assert usual.cuts(5) == {0, 1, 2, 3}
+    usual.learn_cuts(3, frozenset({0, 1}), frozenset({0}))
+    assert usual.cuts(3) == {0}
+    assert usual.cuts(6) == {0, 2, 3, 4}
+    usual.learn_cuts(5, frozenset({0, 2, 3}), frozenset({0, 3}))
+    assert usual.cuts(6) == {0, 3, 4}
+    usual.learn_cuts(6, frozenset({0, 3}), frozenset({0, 1, 3}))  # what was useless once stays so
+    assert usual.cuts(6) == {0, 3, 4}
+    assert [layer for layer in range(8) if usual.knows_cuts(layer)] == [3, 5, 6]
+
+
+def learner() -> tuple[Propagated, UsualSlopes]:
+    solver = Propagated.in_rounds(FEW, FEW, averaged=2).learning()
+    assert solver.usual is not None
+    return solver, solver.usual
+
+
+def deep(rows: int = 3, seed: int = 0) -> Task:
+    net = networks.dense(7, (4, 8, 8, 8, 2))
+    return Task(prepared(net), random_rows(net, seed, rows))
+
+
+def test_each_layer_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver, usual = learner()
+    useful = [frozenset({0, 2}), frozenset({0})]
+    monkeypatch.setattr(Propagated, "_useful", lambda *_: useful.pop(0))
+    first = variables_of(solver.begin(deep(), Until()))
+    assert first.masks.groups == {0, 1, 2}
+    assert usual.knows_cuts(4)
+    for seed in (1, 2):
+        again = variables_of(solver.begin(deep(seed=seed), Until()))
+        assert again.masks.groups == usual.cuts(4) == {0, 2}
+    assert len(useful) == 1
+    values = value(deep().sweep.net, deep().objective, networks.points(*box(), 300, 3))
+    assert bool((values >= variables_of(solver.begin(deep(), Until())).lower(deep())).all())
+
+
+def box() -> tuple[torch.Tensor, torch.Tensor]:
+    region = deep().sweep.region
+    return region.lower, region.upper
+
+
+def test_useless_groups_of_one_layer_take_no_cuts_before_the_next() -> None:
+    solver, usual = learner()
+    task = deep()
+    usual.learn_cuts(3, frozenset({0, 1}), frozenset({1}))
+    found = variables_of(solver.begin(task, Until()))
+    assert found.masks.groups == {1, 2}
+    assert found.point.shape[-1] == found.variables(task)
+    assert usual.knows_cuts(4)
+
+
+def test_clauses_neither_ask_nor_tell_where_cuts_are_useless() -> None:
+    """Their cuts are found on the whole boxes, and dropped there."""
+    solver, usual = learner()
+    task = deep(1)
+    usual.learn_cuts(2, frozenset({0, 1}), frozenset())
+    objective = task.objective
+    assert objective.inputs is not None
+    assert objective.constant is not None
+    present = torch.ones(1, 1, dtype=torch.bool)
+    rows = Conjunction(objective.coefficients, objective.inputs, -objective.constant, present)
+    found = variables_of(solver.begin(Task.of_rows(task.sweep, rows), Until()))
+    assert found.masks.groups == {0, 1, 2}
+    assert not usual.knows_cuts(4)
+
+
+def test_who_has_found_no_cuts_calls_none_useless() -> None:
+    solver, usual = learner()
+    solver.begin(deep(), Until(clock=Clock.begin(0.0)))
+    assert usual.cuts(4) == {0, 1, 2}
