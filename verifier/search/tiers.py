@@ -177,6 +177,8 @@ class Climber:
         solver, state = self.tier.solver, other._state(variables)
         if kept is not None and not (solver.weighs and other.tier.solver.weighs):
             return None  # the weights of the rows, which are no variables, were others
+        if kept is None and other.pool.places:  # all are kept, but cuts may be at other groups
+            kept = [torch.arange(size, device=variables.device) for size in self.root.sizes]
         if kept is not None:
             state = other._restricted(state, kept, self.pool)
         task = self._task(batch.select(slice(0, 1)) if solver.weighs else batch)  # faces ask for sizes only

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networks
 import pytest
 import torch
@@ -146,14 +148,21 @@ def test_cuts_are_looked_for_wherever_nobody_has_seen_that_they_are_useless() ->
     usual = UsualSlopes()
     assert usual.cuts(1) == frozenset()
     assert usual.cuts(5) == {0, 1, 2, 3}
-    usual.learn_cuts(3, frozenset({0, 1}), frozenset({0}))
-    assert usual.cuts(3) == {0}
+    usual.learn_cuts(4, frozenset({0, 1, 2}), frozenset({0, 2}))
+    assert usual.cuts(4) == {0, 1, 2}  # objectives of one layer have cuts at the same groups
     assert usual.cuts(6) == {0, 2, 3, 4}
-    usual.learn_cuts(5, frozenset({0, 2, 3}), frozenset({0, 3}))
-    assert usual.cuts(6) == {0, 3, 4}
-    usual.learn_cuts(6, frozenset({0, 3}), frozenset({0, 1, 3}))  # what was useless once stays so
-    assert usual.cuts(6) == {0, 3, 4}
-    assert [layer for layer in range(8) if usual.knows_cuts(layer)] == [3, 5, 6]
+    usual.learn_cuts(5, frozenset({0, 2, 3}), frozenset({0, 1, 2, 3}))  # what was useless once stays so
+    assert usual.cuts(6) == {0, 2, 3, 4}
+    assert [layer for layer in range(8) if usual.knows_cuts(layer)] == [4, 5]
+
+
+def test_behind_a_useless_last_group_no_later_one_is_tried() -> None:
+    usual = UsualSlopes()
+    usual.learn_cuts(3, frozenset({0, 1}), frozenset({0}))
+    assert usual.cuts(3) == {0, 1}
+    assert usual.cuts(6) == {0}
+    usual.learn_cuts(6, frozenset({0}), frozenset({0}))
+    assert usual.cuts(8) == {0}
 
 
 def learner() -> tuple[Propagated, UsualSlopes]:
@@ -176,7 +185,8 @@ def test_each_layer_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usual.knows_cuts(4)
     for seed in (1, 2):
         again = variables_of(solver.begin(deep(seed=seed), Until()))
-        assert again.masks.groups == usual.cuts(4) == {0, 2}
+        assert again.masks.groups == usual.cuts(4) == {0, 1, 2}
+    assert usual.cuts(5) == {0, 2, 3}
     assert len(useful) == 1
     values = value(deep().sweep.net, deep().objective, networks.points(*box(), 300, 3))
     assert bool((values >= variables_of(solver.begin(deep(), Until())).lower(deep())).all())
@@ -216,3 +226,14 @@ def test_who_has_found_no_cuts_calls_none_useless() -> None:
     solver, usual = learner()
     solver.begin(deep(), Until(clock=Clock.begin(0.0)))
     assert usual.cuts(4) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("certified", [False, True])
+def test_parts_of_an_objective_learn_and_are_put_together(seed: int, certified: bool) -> None:
+    """Memory for one row at a time: what the first part learns about cuts must not change the form of the others."""
+    net = networks.dense(seed, (4, 8, 8, 8, 8, 2))
+    region, rows = root(net, *networks.box(net, seed, 1.0)), random_rows(net, seed, 6)
+    solver = replace(Propagated.in_rounds(FEW, FEW, averaged=5), memory_bytes=1)
+    bounder = (Certified(solver) if certified else solver).learning()
+    assert bounder.bound(net, region, rows, Until()).lower.shape == (1, 6)

@@ -319,7 +319,7 @@ class Propagated(FaceSolver):
 
     def _useful(self, task: Task, state: Variables) -> frozenset[int]:
         """The groups whose cuts gain something in some region; all that have cuts, if nobody can tell."""
-        if not state.masks.count:
+        if not state.masks.groups:
             return frozenset()
         dual = PropagatedDual.of(task.geometries, task.objective, state.masks)
         gained = dual.gained(task.weighted(state.weights), state.point.to(task.dtype))

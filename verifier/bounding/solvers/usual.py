@@ -26,8 +26,8 @@ class UsualSlopes:
     """Of every group: the sum of the weights at each kink, and that of the slopes with their weights; useless cuts."""
 
     _seen: dict[int, tuple[Float[Tensor, " a"], Float[Tensor, " a"]]] = field(default_factory=dict)
-    _useless: set[int] = field(default_factory=set)  # groups, counted from 0, at which cuts gain nothing
-    _layers: set[int] = field(default_factory=set)  # whose objectives have told it
+    # For each layer, at which groups, counted from 0, cuts were tried for its objectives, and where they helped.
+    _told: dict[int, tuple[frozenset[int], frozenset[int]]] = field(default_factory=dict)
 
     def begin(self, sweep: Sweep, point: Float[Tensor, "D S V"]) -> Float[Tensor, "D S V"]:
         """The point with the usual slopes, where some are known.  Require: the slopes of all groups come first."""
@@ -55,16 +55,22 @@ class UsualSlopes:
 
     def knows_cuts(self, layer: int) -> bool:
         """Whether an objective of that layer has told which cuts help."""
-        return layer in self._layers
+        return layer in self._told
 
     def cuts(self, layer: int) -> frozenset[int]:
-        """The groups before a layer at which cuts are worth looking for; those that nobody knows of are among them."""
-        return frozenset(range(layer - 1)) - self._useless
+        """The groups before a layer at which cuts are worth looking for, as layers before it have told.
+
+        Where the last group that was tried did not help, no later one is expected to.  The objectives of one layer get
+        the same answer, so that what is found for parts of them can be put together.
+        """
+        told = [groups for k, groups in self._told.items() if k < layer]
+        useless = {k for tried, useful in told for k in tried - useful}
+        end = min((max(tried) for tried, useful in told if tried and max(tried) not in useful), default=layer)
+        return frozenset(k for k in range(layer - 1) if k < end and k not in useless)
 
     def learn_cuts(self, layer: int, tried: frozenset[int], useful: frozenset[int]) -> None:
         """At which groups cuts were tried for objectives of a layer, and where they helped."""
-        self._layers.add(layer)
-        self._useless |= tried - useful
+        self._told[layer] = tried, useful
 
     def _knows(self, k: int, slopes: Float[Tensor, "D S a"]) -> bool:
         return k in self._seen and self._seen[k][0].shape == slopes.shape[-1:]
