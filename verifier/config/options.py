@@ -101,6 +101,7 @@ class Sharpen(Options, frozen=True):
     tree_share: Share = 0.25  # the same of the first stage of trees; the next one may take twice as much, and so on
     initial: AscentOptions = AscentOptions(5, 0.3, 0.03)  # without cuts
     cuts: AscentOptions = AscentOptions(4, 0.3, 0.1)
+    learn: bool = True  # masks of cuts too
     leaves: tuple[Positive, ...] = (16, 64, 256)  # of each neuron's tree, in the stages after the first one
     nodes: AscentOptions = AscentOptions(6, 0.1, 0.03)  # of these trees
 
@@ -173,6 +174,7 @@ class SearchOptions(Options, frozen=True):
         first = Ascent.of(options.initial, check_every=5)
         then = Ascent.of(options.cuts, check_every=5)
         solver = Propagated.in_rounds(first, then, averaged=max(1, first.iterations // 2))
+        solver = solver.learned() if options.learn else solver
         trees = Trees(solver, Ascent.of(options.nodes, check_every=3), options.leaves)
         return Sharpening(Certified(solver), options.after, options.share, options.tree_share, trees=trees)
 

@@ -65,6 +65,11 @@ class Affine:
         return max((term.depth for _, term in self.terms), default=0) + len(self.terms) + 1
 
     @property
+    def inputs(self) -> int:
+        """Entries of all sources that it reads."""
+        return sum(term.n_in for _, term in self.terms)
+
+    @property
     def work(self) -> int:
         """Multiplications at one point, roughly; known without running anything."""
         terms = [term for _, term in self.terms]

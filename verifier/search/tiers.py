@@ -127,7 +127,8 @@ class Climber:
     def width(self) -> int:
         """No domain has more variables."""
         net = self.root.net
-        return self._row_weights + self.tier.first.inherits(Sizes(net.n_in, net.neurons, self.root.kinks))
+        sizes = Sizes(net.n_in, net.neurons, self.root.kinks, sum(group.inputs for group in net.groups))
+        return self._row_weights + self.tier.first.inherits(sizes)
 
     @property
     def _row_weights(self) -> int:
@@ -192,14 +193,19 @@ class Climber:
             index[: len(index) // group.function.arity] for index, group in zip(kept, self.root.net.groups, strict=True)
         ]
         plain = [*self.root.neurons, *self.root.sizes]
-        sizes = [*plain, *(self.root.sizes[k] for _, k in self.pool.places)]
+        learned = {k: self.root.net.groups[k].inputs for k in self.pool.learned}
+        sizes = [*plain, *(self.root.sizes[k] for _, k in self.pool.places), *learned.values()]
         parts = state.point[..., : sum(sizes)].split(sizes, dim=-1)
         found = [part[..., index] for part, index in zip(parts, [*neurons, *kept], strict=False)]
-        shares = dict(zip(self.pool.places, parts[len(plain) :], strict=True))
+        shares = dict(zip(self.pool.places, parts[len(plain) :], strict=False))
         for place in masks.places:
             index = kept[place[1]]
             old = shares.get(place)
             found.append(state.point.new_zeros(*state.point.shape[:2], len(index)) if old is None else old[..., index])
+        own = dict(zip(learned, parts[len(parts) - len(learned) :], strict=True))
+        for k in masks.learned:  # those of all inputs are left; what is new begins in the middle
+            size = self.root.net.groups[k].inputs
+            found.append(own.get(k, state.point.new_full((*state.point.shape[:2], size), 0.5)))
         return replace(state, point=torch.cat(found, dim=-1))
 
     def _task(self, batch: Batch, dtype: torch.dtype = torch.float32) -> Task:

@@ -7,13 +7,25 @@ upper one, and with v the vertex of the inputs' box that sigma points to (l_j fo
     W.I = (W + |W| sigma) / 2        offset = (W.I) v        zc = b + W v
 
 W x_in and W^T mu are computed in any case: such a cut costs one more pass with |W|, where other masks cost two.
+
+A cut is linear in its mask, so masks may be mixed: with a share s_j of [0, 1] for sigma_j = +1, and a = s l and
+c = (1 - s) u entry by entry,
+
+    sigma = 2 s - 1        offset = (W (a + c) + |W| (a - c)) / 2        zc = b + W (a + c)
+
+is a valid cut as well.  Shares are numbers that an ascent can learn.  If kappa <= 0 are the multipliers of the cut at
+the kinks, and a unit of zc adds kappa times t to the bound, then a unit of s_j adds
+
+    (x_j - (l_j + u_j) / 2) (|W|^T kappa)_j  +  (u_j - l_j) (W^T (kappa (1/2 - t)))_j
+
+The sign of the first term is the oracle's answer; the first product is known from the sweep that gave the bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 
 import torch
@@ -66,8 +78,7 @@ class BalancedGeometry(State):
 
     def cut(self, bits: Bool[Tensor, "D #S n"]) -> BalancedCut:
         """The cut of given bits, with constants for these regions."""
-        sizes = [term.n_in for _, term in self.layer.terms]
-        parts = bits.split(sizes, dim=-1)
+        parts = bits.split(self.sizes, dim=-1)
         signs = tuple(part.to(low.dtype).sub_(0.5) for part, low in zip(parts, self.low, strict=True))
         boxes = zip(parts, self.low, self.high, strict=True)
         vertex = [torch.where(part, low, high) for part, low, high in boxes]
@@ -75,6 +86,36 @@ class BalancedGeometry(State):
         rest = [term.forward(sign * v) for term, sign, v in zip(self.magnitudes, signs, vertex, strict=True)]
         offset = 0.5 * plain + reduce(add, rest)
         return BalancedCut(offset, self.layer.bias[self.index] + plain, self, signs)
+
+    def mixed(self, shares: Float[Tensor, "D S n"]) -> BalancedCut:
+        """The cut of a mixture of masks.  Require: shares of [0, 1]; the bits that `cut` takes are its ends."""
+        parts = shares.split(self.sizes, dim=-1)
+        lower = [part * low for part, low in zip(parts, self.low, strict=True)]
+        upper = [(1.0 - part) * high for part, high in zip(parts, self.high, strict=True)]
+        plain = self._plain([a + c for a, c in zip(lower, upper, strict=True)])
+        rest = [m.forward(a.sub_(c).mul_(0.5)) for m, a, c in zip(self.magnitudes, lower, upper, strict=True)]
+        offset = torch.add(reduce(add, rest), plain, alpha=0.5)
+        signs = tuple(part - 0.5 for part in parts)
+        return BalancedCut(offset, plain.add_(self.layer.bias.index_select(-1, self.index)), self, signs, mixed=True)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The inputs of each source."""
+        return [term.n_in for _, term in self.layer.terms]
+
+    def learned(
+        self, values: Values, pulled: Sequence[Float[Tensor, "D S _"]], swing: Float[Tensor, "D S a"]
+    ) -> Float[Tensor, "D S n"]:
+        """What a unit of each share adds to the bound, all sources side by side.
+
+        `pulled` is |W|^T kappa, source by source, and `swing` kappa (1/2 - t) at the kinks.
+        """
+        whole = swing.new_zeros(*swing.shape[:-1], self.layer.size).index_copy_(-1, self.index, swing)
+        found = []
+        for (source, term), back, low, high in zip(self.layer.terms, pulled, self.low, self.high, strict=True):
+            middle = torch.add(low, high).mul_(0.5)
+            found.append(torch.sub(read(values, source), middle).mul_(back).addcmul_(high - low, term.transpose(whole)))
+        return torch.cat(found, dim=-1) if len(found) > 1 else found[0]
 
     def _plain(self, vertex: Sequence[Tensor]) -> Float[Tensor, "D S a"]:
         """W v at the kinks."""
@@ -88,6 +129,7 @@ class BalancedCut(Cut):
 
     geometry: BalancedGeometry
     signs: tuple[Float[Tensor, "D #S _"], ...]  # sigma / 2
+    mixed: bool = False  # whether sigma may lie between -1 and 1
 
     @property
     def whole(self) -> float:
@@ -97,7 +139,26 @@ class BalancedCut(Cut):
         return reduce(add, (term.forward(sign * read(values, source)) for source, term, sign in self._terms()))
 
     def transpose(self, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
-        return [(source, term.transpose(beta).mul_(sign)) for source, term, sign in self._terms()]
+        return self.signed(self.pulled(beta))
+
+    def pulled(self, beta: Float[Tensor, "D S a"]) -> list[Float[Tensor, "D S _"]]:
+        """|W| transposed, times beta; source by source."""
+        return [term.transpose(beta) for term in self.geometry.magnitudes]
+
+    def signed(self, pulled: Sequence[Float[Tensor, "D S _"]]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
+        """The rest of (W.I), transposed, times what was pulled."""
+        sources = (source for source, _ in self.geometry.layer.terms)
+        return [(source, back * sign) for source, back, sign in zip(sources, pulled, self.signs, strict=True)]
+
+    def pure(self, count: int) -> Sequence[Cut]:
+        """A share of an input is kept by those of the masks whose number, from 1/2 on, is below it times `count`.
+
+        Require: the geometry is that of these regions.
+        """
+        if not self.mixed:
+            return (self,)
+        shares = torch.cat(self.signs, dim=-1) + 0.5
+        return tuple(self.geometry.cut(shares > (number + 0.5) / count) for number in range(count))
 
     def _terms(self) -> Iterable[tuple[int, LinearMap, Tensor]]:
         sources = (source for source, _ in self.geometry.layer.terms)

@@ -25,6 +25,7 @@ from verifier.bounding.core.rounding import MARGIN, TINY
 from verifier.bounding.core.state import SHARED, State, once
 from verifier.bounding.core.sweep import Remainder, Values
 from verifier.bounding.cuts.anderson import Cut
+from verifier.bounding.cuts.balanced import BalancedCut
 from verifier.bounding.relaxation.relu import Kinks
 from verifier.operators import gamma
 from verifier.shapes import Bool, Float, Tensor
@@ -77,6 +78,32 @@ class Face:
     weights: tuple[Float[Tensor, "D S a"], ...]
     shares: tuple[Float[Tensor, "D S a"], ...]
     of: CutFaces
+    pulled: list[Float[Tensor, "D S _"]] = field(default_factory=list)  # |W|^T kappa, kept by `charge` if it is learned
+
+    def learned(
+        self,
+        negative: Float[Tensor, "D S a"],
+        values: Values,
+        x_hat: Float[Tensor, "D S a"],
+        gain: Float[Tensor, "D S a"],
+    ) -> Float[Tensor, "D S n"]:
+        """What a unit of each share of the mask adds to the bound, where x has the coefficients `negative` <= 0.
+
+        Require: a single cut, of a mixed mask; `gain` is what a unit of its share adds to the face, and the sweep back
+        has charged for it.
+
+        The face is its chord plus a share of most (A + (zc - u) z), where A is the cut without z and z the part
+        (x_hat - l) / (u - l).  As most falls by -1/l or rises by 1/u, in parts of itself, a unit of zc adds the weight
+        of the cut times t, which is z less so many gains.
+        """
+        (at,), kinks = self.of.cuts, self.of.kinks
+        assert isinstance(at.cut, BalancedCut)
+        low, high = kinks.l_hat, kinks.u_hat
+        less = torch.where(at.up >= at.down, low, high)  # most changes by 1 / this, in parts of itself
+        t = (x_hat - low).div_(high - low).addcdiv_(gain, less)
+        swing = (negative * self.weights[0]).mul_(t.neg_().add_(0.5))
+        swing = torch.where(kinks.ambiguous, swing, 0.0)
+        return at.cut.geometry.learned(values, self.pulled, swing)
 
     def gains(self, values: Values, x_hat: Float[Tensor, "D S a"]) -> tuple[Float[Tensor, "D S a"], ...]:
         """What a unit of each share adds to the face, at given inputs."""
@@ -104,7 +131,7 @@ class Face:
         rest.value += offset.sum(dim=-1)
         multipliers = [negative * weight for weight in self.weights]
         for beta, at in zip(multipliers, self.of.cuts, strict=True):
-            for source, part in at.cut.transpose(beta):
+            for source, part in self._transposed(at.cut, beta):
                 rest.add(source, part)
         if self.of.price is not None:
             rest.summed += offset.abs().sum(dim=-1)
@@ -116,6 +143,12 @@ class Face:
         extra = torch.stack(held).sum(dim=0) if len(held) > 1 else held[0]
         rest.value -= extra @ self.of.bias
         return mu + extra
+
+    def _transposed(self, cut: Cut, beta: Float[Tensor, "D S a"]) -> list[tuple[int, Float[Tensor, "D S _"]]]:
+        if not isinstance(cut, BalancedCut) or not cut.mixed:
+            return cut.transpose(beta)
+        self.pulled[:] = cut.pulled(beta)
+        return cut.signed(self.pulled)
 
 
 @dataclass(frozen=True, eq=False)

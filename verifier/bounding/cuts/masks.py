@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -35,6 +35,7 @@ class Form(Enum):
     SHARED = "shared"  # two bits per input: for positive, then for negative weights, source by source
     ROWS = "rows"  # one bit per weight of each kink
     MIXED = "mixed"  # one share per weight of each kink: a mixture of masks
+    LEARNED = "learned"  # one share per input, as BALANCED: these are variables, and bits are where they begin
 
     @classmethod
     def of(cls, threshold: Threshold) -> Form:
@@ -53,8 +54,7 @@ class Geometries:
 
     def at(self, k: int, form: Form) -> Geometry | None:
         """Of group k (from 0); None if it has no kinks, or if its weights are out of reach: it then takes no cut."""
-        if form is Form.MIXED:
-            return self.at(k, Form.ROWS)
+        form = {Form.MIXED: Form.ROWS, Form.LEARNED: Form.BALANCED}.get(form, form)
         if (k, form) not in self._known:
             self._known[k, form] = self._made(k, form)
         return self._known[k, form]
@@ -66,7 +66,7 @@ class Geometries:
         of = (self.sweep.net.layers[k], self.sweep.region, kinks.index)
         if form is Form.ROWS:
             return RowGeometry.of(*of)
-        return BalancedGeometry.of(*of) if form is Form.BALANCED else SharedGeometry.of(*of)
+        return SharedGeometry.of(*of) if form is Form.SHARED else BalancedGeometry.of(*of)
 
     def rows(self) -> tuple[RowGeometry | None, ...]:
         """The weights of the kinks of all groups, one by one."""
@@ -84,6 +84,10 @@ class GroupBits(State):
 
     form: Form
     bits: Bool[Tensor, "D #S ..."] | Float[Tensor, "D #S ..."]
+
+    def begun(self) -> GroupBits:
+        """The same once the variables have taken it over, if it is learned."""
+        return replace(self, bits=self.bits[..., :0]) if self.form is Form.LEARNED else self
 
     def cut(self, geometry: Geometry) -> Cut:
         """The cut, with constants for the geometry's regions.  Require: the geometry of this form at this group."""
@@ -138,6 +142,16 @@ class CutMasks(State):
     def groups(self) -> frozenset[int]:
         """The groups that take some cut, counted from 0."""
         return frozenset(k for _, k in self.places)
+
+    @property
+    def learned(self) -> dict[int, GroupBits]:
+        """By the group: where the shares begin that are variables."""
+        found = (pair for cut in self.cuts for pair in enumerate(cut))
+        return {k: bits for k, bits in found if bits is not None and bits.form is Form.LEARNED}
+
+    def begun(self) -> CutMasks:
+        """The same once the variables have taken over what is learned."""
+        return CutMasks(tuple(tuple(None if g is None else g.begun() for g in cut) for cut in self.cuts))
 
     def only(self, groups: Container[int]) -> CutMasks:
         """The same at some groups; the others take no cut."""

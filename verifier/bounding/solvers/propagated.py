@@ -8,6 +8,10 @@ source:     [SCB] eq:primal-anderson with z eliminated (see `faces`); masks from
 
 With lam the coefficient of x, the derivative by the share of a cut is min(lam, 0) times what a unit of the share adds
 to the upper face at the forward point.  So one sweep back and one forward give value and supergradient, no autograd.
+
+Masks may be variables too (`learns`): the oracle finds where they begin, and the ascent goes on with mixtures of masks,
+one share per input of a group (`cuts/balanced`).  Their constants are then computed at every iterate, which takes two
+more passes, and the derivatives take another one.  The function is no longer concave, but every iterate is valid.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from verifier.bounding.core.ascent import Ascent, Average, Averaging, Steps
 from verifier.bounding.core.base import Bounder, Objective, Until, widest
 from verifier.bounding.core.sweep import Choice, Route, Sweep
 from verifier.bounding.cuts.anderson import Cut
+from verifier.bounding.cuts.balanced import BalancedGeometry
 from verifier.bounding.cuts.faces import CutFaces, Face
 from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, Threshold, find_masks, refreshed
 from verifier.bounding.solvers.alpha_crown import AlphaCrownOptions, SlopeDual, Slopes
@@ -46,7 +51,7 @@ LEAST = 0.01
 
 
 class Block(NamedTuple):
-    """The shares of one cut at the kinks of one group; both count from 0."""
+    """The shares of one cut at the kinks of one group, or those of its mask at the inputs; both count from 0."""
 
     cut: int
     group: int
@@ -55,22 +60,30 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the shares are: cut after cut, each at the kinks of the groups that take it."""
+    """Where the shares are: cut after cut, each at the kinks of the groups that take it; then the learned masks."""
 
     blocks: tuple[Block, ...]
+    learned: tuple[Block, ...] = ()  # the masks that are variables: one cut at most
 
     @classmethod
     def of(cls, masks: CutMasks, sweep: Sweep) -> Layout:
-        return cls(tuple(Block(cut, group, sweep.neurons[group].count) for cut, group in masks.places))
+        blocks = tuple(Block(cut, group, sweep.neurons[group].count) for cut, group in masks.places)
+        return cls(blocks, tuple(Block(0, group, sweep.net.layers[group].inputs) for group in masks.learned))
 
     @property
     def size(self) -> int:
+        return sum(block.size for block in (*self.blocks, *self.learned))
+
+    @property
+    def shares(self) -> int:
+        """Without the masks."""
         return sum(block.size for block in self.blocks)
 
-    def split(self, shares: Float[Tensor, "D S _"]) -> list[tuple[Block, Float[Tensor, "D S _"]]]:
-        """Every block with its part of the shares, a view."""
-        parts = shares.split([block.size for block in self.blocks], dim=-1)
-        return list(zip(self.blocks, parts, strict=True))
+    def split(self, variables: Float[Tensor, "D S _"]) -> list[tuple[Block, Float[Tensor, "D S _"]]]:
+        """Every block with its part of the variables, a view: first those of shares, then those of masks."""
+        blocks = (*self.blocks, *self.learned)
+        parts = variables.split([block.size for block in blocks], dim=-1)
+        return list(zip(blocks, parts, strict=True))
 
     def in_order(self, parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         """What belongs to the cuts of each group, in the order of the variables."""
@@ -80,28 +93,35 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class PropagatedDual(FaceDual):
-    """The variables of `SlopeDual`, then for every cut its shares at the kinks of all groups that take it."""
+    """The variables of `SlopeDual`, then for every cut its shares at the kinks of all groups that take it.
 
-    faces: tuple[CutFaces | None, ...]
+    Masks that are learned come last, group by group.
+    """
+
+    faces: tuple[CutFaces | None, ...]  # of masks that are given
     layout: Layout
+    learned: tuple[BalancedGeometry | None, ...] = ()  # where masks are variables
     share_scale: float = 2.0
+    mask_scale: float = 3.0
 
     @classmethod
     def of(cls, geometries: Geometries, objective: Objective, masks: CutMasks) -> PropagatedDual:
         """Require: the kinks of the sweep are those that the masks were made for."""
         sweep = geometries.sweep
         cuts: list[list[Cut]] = [[] for _ in sweep.neurons]
+        learned: list[BalancedGeometry | None] = [None for _ in sweep.neurons]
         for mask in masks.cuts:
             for k, bits in enumerate(mask):
                 geometry = None if bits is None else geometries.at(k, bits.form)
-                if bits is not None and geometry is not None:
+                if bits is None or geometry is None:
+                    continue
+                if bits.form is Form.LEARNED:
+                    assert isinstance(geometry, BalancedGeometry)
+                    learned[k] = geometry
+                else:
                     cuts[k].append(bits.cut(geometry))
-        faces: list[CutFaces | None] = []
-        for k, found in enumerate(cuts):
-            slack, kinks = None if sweep.slacks is None else sweep.slacks[k], sweep.bent(k + 1)
-            bent = None if kinks is None or not found else CutFaces.of(found, kinks, sweep.net.layers[k].bias, slack)
-            faces.append(bent)
-        return cls(sweep, objective, tuple(faces), Layout.of(masks, sweep))
+        faces = tuple(_bent(sweep, k, found) if found else None for k, found in enumerate(cuts))
+        return cls(sweep, objective, faces, Layout.of(masks, sweep), tuple(learned))
 
     @cached_property
     def slopes(self) -> SlopeDual:
@@ -118,8 +138,17 @@ class PropagatedDual(FaceDual):
     def shares(self, point: Float[Tensor, "D S V"]) -> list[list[Float[Tensor, "D S _"]]]:
         """The shares of each group, cut by cut: views."""
         found: list[list[Tensor]] = [[] for _ in self.faces]
-        for block, part in self.layout.split(point[..., self.slopes.variables :]):
+        for block, part in self.layout.split(point[..., self.slopes.variables :])[: len(self.layout.blocks)]:
             found[block.group].append(part)
+        return found
+
+    def bent(self, point: Float[Tensor, "D S V"]) -> list[CutFaces | None]:
+        """The cuts of each group; where masks are variables, their own."""
+        found = list(self.faces)
+        for block, part in self.layout.split(point[..., self.slopes.variables :])[len(self.layout.blocks) :]:
+            geometry = self.learned[block.group]
+            assert geometry is not None
+            found[block.group] = _bent(self.sweep, block.group, [geometry.mixed(part)])
         return found
 
     def plain_choices(self, point: Float[Tensor, "D S V"]) -> tuple[Choice, ...]:
@@ -127,7 +156,8 @@ class PropagatedDual(FaceDual):
 
     def weighted_cuts(self, point: Float[Tensor, "D S V"]) -> list[list[tuple[Cut, Float[Tensor, "D S _"]]]]:
         found: list[list[tuple[Cut, Tensor]]] = []
-        for face, shares in zip(self.faces, self.shares(point[..., : self.variables]), strict=True):
+        point = point[..., : self.variables]
+        for face, shares in zip(self.bent(point), self.shares(point), strict=True):
             cuts = () if face is None else face.cuts
             found.append([(at.cut, share * at.most) for at, share in zip(cuts, shares, strict=True)])
         return found
@@ -136,7 +166,7 @@ class PropagatedDual(FaceDual):
         plain = self.plain_choices(point)
         return tuple(
             choice if face is None else replace(choice, face=face.face(shares))
-            for choice, face, shares in zip(plain, self.faces, self.shares(point), strict=True)
+            for choice, face, shares in zip(plain, self.bent(point), self.shares(point), strict=True)
         )
 
     def gains(self, at: SlopePoint, route: Route) -> Float[Tensor, "D S V"]:
@@ -151,11 +181,23 @@ class PropagatedDual(FaceDual):
                 negative = lam.clamp(max=0)
                 found.append([negative * gain for gain in gains])
                 face.of.project_direction(found[-1], face.shares)
-        return torch.cat([self.slopes.gains(at, route), *self.layout.in_order(found)], dim=-1)
+        masks = [self._mask_gains(block, at, route) for block in self.layout.learned]
+        return torch.cat([self.slopes.gains(at, route), *self.layout.in_order(found), *masks], dim=-1)
+
+    def _mask_gains(self, block: Block, at: SlopePoint, route: Route) -> Float[Tensor, "D S n"]:
+        """What a unit of each share of a learned mask adds to the bound."""
+        k = block.group
+        face, lam, gains = _face(at.choices[k]), at.trace.coefficients[k], route.gains[k]
+        if face is None or lam is None or gains is None:
+            return route.x_hat[k].new_zeros(*route.x_hat[k].shape[:-1], block.size)
+        return face.learned(lam.clamp(max=0), route.values, route.x_hat[k], gains[0])
 
     def project(self, point: Float[Tensor, "D S V"]) -> None:
         plain = self.slopes.variables
         self.slopes.project(point[..., :plain])
+        if self.layout.learned:  # then there is one cut, and its shares are those of an interval, too
+            point[..., plain:].clamp_(0.0, 1.0)
+            return
         point[..., plain:].clamp_(min=0.0)
         for face, shares in zip(self.faces, self.shares(point), strict=True):
             if face is not None:
@@ -164,6 +206,7 @@ class PropagatedDual(FaceDual):
     def step_scale(self) -> Float[Tensor, " V"]:
         scale = self.sweep.region.lower.new_full((self.variables,), self.share_scale)
         scale[: self.slopes.variables] = self.slopes.step_scale()
+        scale[self.slopes.variables + self.layout.shares :] = self.mask_scale
         return scale
 
     def gained(self, objective: Objective, point: Float[Tensor, "D S V"]) -> Float[Tensor, "D K"]:
@@ -192,6 +235,12 @@ class PropagatedDual(FaceDual):
         return found
 
 
+def _bent(sweep: Sweep, k: int, cuts: Sequence[Cut]) -> CutFaces | None:
+    """Faces that some cuts of group k, counted from 0, can turn; None if it has no kinks."""
+    slack, kinks = None if sweep.slacks is None else sweep.slacks[k], sweep.bent(k + 1)
+    return None if kinks is None else CutFaces.of(cuts, kinks, sweep.net.layers[k].bias, slack)
+
+
 def _face(choice: Choice) -> Face | None:
     """The upper faces that cuts have bent."""
     assert isinstance(choice.face, Face | None)
@@ -212,6 +261,17 @@ class Shares(FaceVariables):
     def variables(self, task: Task) -> int:
         slopes = SlopeDual(task.sweep, task.objective)
         return slopes.variables + Layout.of(self.masks, task.sweep).size
+
+    def ready(self, task: Task) -> Shares:
+        """Also with the masks that are learned from here on, which until then are only known as bits."""
+        found = super().ready(task)
+        layout, masks = Layout.of(self.masks, task.sweep), self.masks.learned
+        if not any(bits.bits.shape[-1] for bits in masks.values()):
+            return found
+        point = found.point.clone()
+        for block, part in layout.split(point[..., point.shape[-1] - layout.size :])[len(layout.blocks) :]:
+            part.copy_(masks[block.group].bits)
+        return replace(found, point=point, masks=self.masks.begun())
 
 
 @converts("slopes", "shares")
@@ -245,8 +305,13 @@ class Propagated(FaceSolver):
     """
 
     scouts: tuple[Scout, ...] = ()
+    learns: bool = False  # the masks are variables; for a single cut with the threshold 1/2
 
     kind = "shares"
+
+    def learned(self) -> Propagated:
+        """The same with masks that are variables, if there is one cut, and of the form that can be learned."""
+        return replace(self, learns=self.thresholds == (0.5,))
 
     @classmethod
     def in_rounds(
@@ -272,7 +337,7 @@ class Propagated(FaceSolver):
         return tuple(threshold for scout in self.scouts for threshold in scout.thresholds)
 
     def inherits(self, sizes: Sizes) -> int:
-        return (self.PLAIN + len(self.thresholds)) * sizes.kinks
+        return (self.PLAIN + len(self.thresholds)) * sizes.kinks + self.learns * sizes.read
 
     def blank(self, point: Float[Tensor, "D S V"]) -> Shares:
         return Shares(point)
@@ -292,7 +357,7 @@ class Propagated(FaceSolver):
             state, done = found.state, done + found.iterations
             if averaging.average is None:  # time is up, or all regions are done
                 break
-            new = [find(task, averaging.average, threshold, among) for threshold in scout.thresholds]
+            new = [find(task, averaging.average, threshold, among, self.learns) for threshold in scout.thresholds]
             state = replace(state, masks=CutMasks((*state.masks.cuts, *(cut for mask in new for cut in mask.cuts))))
             state = state.ready(task)
         best = self.solve(task, state, until)
@@ -346,12 +411,20 @@ class Propagated(FaceSolver):
         size, wide = sweep.region.lower.element_size(), widest(sweep.net, sweep.layer)
         kinks = [neurons.count for neurons in sweep.neurons]
         exact = 4 * max(kinks, default=0) * wide * (None in self.thresholds)  # one entry per weight
+        if self.learns:  # a variable with its best value, its moments and its derivative; constants of cuts
+            exact += 6 * sum(layer.inputs for layer in sweep.net.layers[: len(kinks)]) + 8 * wide
         return size * (24 * wide + len(self.thresholds) * (4 * wide + 16 * sum(kinks)) + exact)
 
 
-def find(task: Task, average: Average, threshold: Threshold, groups: Container[int] | None = None) -> CutMasks:
+def find(
+    task: Task,
+    average: Average,
+    threshold: Threshold,
+    groups: Container[int] | None = None,
+    learned: bool = False,
+) -> CutMasks:
     """The masks of one more cut, at an averaged point; None: of all groups that can have one."""
-    form, z = Form.of(threshold), 0.5 if threshold is None else threshold
+    form, z = Form.LEARNED if learned else Form.of(threshold), 0.5 if threshold is None else threshold
     return CutMasks((find_masks(task.geometries, average, form, z, groups),))
 
 
@@ -363,6 +436,7 @@ class PropagatedOptions(AscentOptions, frozen=True):
     last_step: Step = 0.005
     initial: AlphaCrownOptions = AlphaCrownOptions()
     thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
+    learn: bool = True  # the masks too, if there is one cut per neuron and its threshold is 1/2
     rounds: Count = 1  # of cuts; 0: alpha-CROWN alone
     averaged: Positive = 40  # forward points at whose mean the masks are found
 
@@ -370,4 +444,5 @@ class PropagatedOptions(AscentOptions, frozen=True):
 @BOUNDERS.register("propagated", PropagatedOptions)
 def propagated(options: PropagatedOptions) -> Bounder:
     first, then = Ascent.of(options.initial), Ascent.of(options)
-    return Certified(Propagated.in_rounds(first, then, options.thresholds, options.rounds, options.averaged))
+    solver = Propagated.in_rounds(first, then, options.thresholds, options.rounds, options.averaged)
+    return Certified(solver.learned() if options.learn else solver)

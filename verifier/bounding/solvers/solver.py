@@ -197,6 +197,7 @@ class Sizes:
     inputs: int
     neurons: int  # of all groups
     kinks: int
+    read: int = 0  # entries of sources that all groups read, each as often as it is read
 
 
 @dataclass(frozen=True)
