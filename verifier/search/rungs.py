@@ -63,6 +63,7 @@ class SlopeTierOptions(AscentOptions, frozen=True):
 class CutTierOptions(SlopeTierOptions, frozen=True):
     """Propagated Anderson cuts in the tree, one per threshold; masks are found at the root and inherited."""
 
+    last_step: Step = 0.05
     root: AscentOptions = AscentOptions(first_step=0.1, last_step=0.005)
     scout: AscentOptions = AscentOptions(40, 0.05, 0.02)  # without cuts; its forward points are where masks are found
     thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
