@@ -65,6 +65,8 @@ def other(value: Any) -> Any:
     words = {"linear": "zero", "rows": "shared", "minimiser": "average", "oracle": "random"}
     if isinstance(value, str):
         return words[value]
+    if isinstance(value, bool):
+        return not value
     if isinstance(value, list | tuple):
         return [*value, 0.25]
     return value + 1 if isinstance(value, int) else value / 2 or 0.5
@@ -106,7 +108,7 @@ def test_methods_have_the_defaults_of_their_classes() -> None:
         "crown": Linear(Slope.ADAPTIVE),
         "wong_kolter": Linear(Slope.PARALLEL),
         "alpha_crown": Certified(AlphaCrown()),
-        "propagated": Certified(Propagated.in_rounds()),
+        "propagated": Certified(Propagated.in_rounds().learned()),
         "big_m": Certified(BigM(Ascent(850, steps))),  # the class has the paper's 180 of complete verification
         "bdd_plus": Certified(BddPlus()),
         "active_set": Certified(ActiveSet()),

@@ -44,7 +44,7 @@ def install() -> torch.device:
     been made before.
     """
     if not _owner:
-        backend_registration._setup_privateuseone_for_python_backend(NAME)
+        backend_registration._setup_privateuseone_for_python_backend(NAME, _backend())
         library = torch.library.Library("aten", "IMPL")
         for name in _FACTORIES.split():
             library.impl(name, _factory(name), "PrivateUse1")
@@ -52,6 +52,19 @@ def install() -> torch.device:
         _keep.append(library)
         _owner.append(os.getpid())
     return torch.device(NAME, 0)
+
+
+def _backend() -> object:
+    """torch's own stub of a backend, with the random state that `torch.random.fork_rng` asks every device for."""
+
+    class Backend(backend_registration._DummyBackendModule):
+        def get_rng_state(self, device: object = NAME) -> torch.Tensor:
+            return torch.get_rng_state()
+
+        def set_rng_state(self, state: torch.Tensor, device: object = NAME) -> None:
+            torch.set_rng_state(state)
+
+    return Backend()
 
 
 class OnDevice(torch.Tensor):

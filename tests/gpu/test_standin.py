@@ -162,3 +162,10 @@ def test_bytes_and_products_are_counted(x: torch.Tensor) -> None:
     with counted() as tally:
         x[:1].expand(100, -1).cpu()
     assert tally.moved == 4 * 100 * 4
+
+
+def test_random_state_can_be_set_aside(device: torch.device) -> None:
+    before = torch.get_rng_state()
+    with torch.random.fork_rng(device_type=device.type):
+        torch.manual_seed(3)
+    assert torch.equal(torch.get_rng_state(), before)
