@@ -96,7 +96,7 @@ class Tighten(Options, frozen=True):
 class Sharpen(Options, frozen=True):
     """Bounds of hidden neurons by propagated cuts, for long searches, which then go on with them, in stages."""
 
-    after: Seconds | None = 2.0  # seconds of search before they are computed; null: never
+    after: Seconds | None = 0.5  # seconds of search before they are computed; null: never
     share: Share = 0.6  # the part of the time that is left which the first stage may take
     tree_share: Share = 0.25  # the same of the first stage of trees; the next one may take twice as much, and so on
     initial: AscentOptions = AscentOptions(5, 0.3, 0.03)  # without cuts
