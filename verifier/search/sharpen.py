@@ -66,15 +66,17 @@ class Sharpening:
     """How long searches get better bounds of hidden neurons, with which they then go on; in stages, each dearer.
 
     The first stage is the `bounder`, `trees` are those that follow as long as they pay.  On a single core: the first
-    one not before `after` seconds of search, each other one after half the time that the one before took; where half of
-    the tree is closed at that moment, only after twice the time, and where `little` is left, after four times.  The
+    one not before `after` seconds of search, nor before the search has taken as long as it took to bound the whole
+    boxes, for where these are dear, so are all neurons; each other one after half the time that the one before took;
+    where half of the tree is closed at that moment, only after twice the time, and where `little` is left, after four
+    times.  The
     first stage has at most `share` of the time that is left, the first one of trees `tree_share`, the next one twice as
     much and so on up to `share`, and none has more than `most` seconds.  With more cores a second one does it while the
     search goes on, and may take twice the share, but never all that is left.
     """
 
     bounder: Bounder
-    after: float = 2.0
+    after: float = 0.5
     share: float = 0.6
     tree_share: float = 0.25
     most: float = 120.0
@@ -206,8 +208,10 @@ class Sharpener:
     def _patient(self, elapsed: float, progress: Progress) -> bool:
         return elapsed >= self._wait * self._options.patience(progress.left)
 
-    def told(self, losses: Sequence[Sequence[Float[Tensor, " _"]]]) -> None:
-        """What the search loses at each neuron of every group, box by box."""
+    def told(self, losses: Sequence[Sequence[Float[Tensor, " _"]]], seconds: float = 0.0) -> None:
+        """What the search loses at each neuron of every group, box by box, and how long it took to find out."""
+        if self._stage == 0 and self._wait:
+            self._wait = max(self._wait, seconds)
         self._blunt = replace(self._blunt, losses=dict(zip(self._blunt.known, losses, strict=True)))
 
     def regions(self) -> list[Region]:
@@ -268,18 +272,19 @@ class SharpenedSearch(Search):
                 self._sharpener = None
                 self._now = self._shared(self._tree)
         else:
+            began = time.monotonic()
             self._now.step()
             if not self._begun:
-                self._tell_losses()
+                self._tell_losses(time.monotonic() - began)
         self._begun = True
         self.progress, self.outcome = self._now.progress, self._now.outcome
 
-    def _tell_losses(self) -> None:
+    def _tell_losses(self, seconds: float = 0.0) -> None:
         """The whole boxes are bounded: now it is known where better bounds are worth most."""
         space = self._tree.space
         assert self._sharpener is not None
         assert isinstance(space, SignSpace)
-        self._sharpener.told(losses(space.root, space.schedule.whole))
+        self._sharpener.told(losses(space.root, space.schedule.whole), seconds)
 
     def saved(self, room: int) -> SavedSharpening | SavedTree | None:
         if self._sharpener is None:
