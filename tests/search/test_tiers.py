@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cache
@@ -47,6 +46,7 @@ TIERS = {
     "slopes": rungs.slopes(FIRST, THEN),
     "one": rungs.cuts(FIRST, THEN, (0.5,), SCOUT),
     "two": rungs.cuts(FIRST, THEN, (0.5, None), SCOUT),
+    "learned": rungs.cuts(FIRST, THEN, (0.5,), SCOUT, learn=True),
 }
 CASES = [("dense", 4), ("residual", 1), ("conv", 1)]
 """Three, three and two groups with several kinks each."""
@@ -263,54 +263,80 @@ def roots(family: str, seed: int) -> tuple[Root, Root, list[torch.Tensor]]:
     return loose, tight, kept
 
 
-def codes(root: Root, places: Sequence[tuple[int, int]]) -> torch.Tensor:
-    """A number for every variable that says what it is: slope, multiplier or share, of which neuron."""
+def codes(root: Root, pool: CutMasks) -> list[torch.Tensor]:
+    """A number for every variable that says what it is: slope, multiplier, share or mask, of which neuron."""
     found = []
-    kinds = [*((-2, k) for k in range(len(root.sizes))), *((-1, k) for k in range(len(root.sizes))), *places]
+    kinds = [*((-2, k) for k in range(len(root.sizes))), *((-1, k) for k in range(len(root.sizes))), *pool.places]
     for kind, k in kinds:
         found.append(1.0 + 10000.0 * (kind + 2) + 1000.0 * k + root.indices[k].float())
-    return torch.cat(found)
+    for k in pool.learned:
+        found.append(1.0 + 100000.0 + 1000.0 * k + torch.arange(root.net.groups[k].inputs))
+    return found
 
 
 GROUPS = [({0, 1}, {0, 1}), ({0}, {0, 1}), ({0, 1}, {1}), ({0}, {1}), (set(), {0, 1}), ({0, 1}, set())]
 
 
 @pytest.mark.parametrize(("before", "after"), GROUPS, ids=str)
-@pytest.mark.parametrize("cuts", [("two", "two"), ("one", "two"), ("two", "one"), ("slopes", "one"), ("one", "slopes")])
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        ("two", "two"),
+        ("one", "two"),
+        ("two", "one"),
+        ("slopes", "one"),
+        ("one", "slopes"),
+        ("learned", "learned"),
+        ("slopes", "learned"),
+        ("learned", "two"),
+        ("one", "learned"),
+        ("learned", "slopes"),
+    ],
+)
 @pytest.mark.parametrize(("family", "seed"), [("conv", 6), ("dense", 15)])
 def test_variables_go_to_their_cuts_and_kinks(
     family: str, seed: int, cuts: tuple[str, str], before: set[int], after: set[int]
 ) -> None:
-    """Shares belong to a cut and a group; cuts that are new have none yet."""
+    """Shares belong to a cut and a group; cuts that are new have none yet, and masks those of the whole box."""
     loose, tight, kept = roots(family, seed)
     (old, _), (new, _) = begun(TIERS[cuts[0]], loose), begun(TIERS[cuts[1]], tight)
     old.pool, new.pool = old.pool.only(before), new.pool.only(after)
     weights = torch.tensor([[0.25, 0.75]]).repeat(2, 1)
-    mine = codes(loose, old.pool.places)
+    mine = torch.cat(codes(loose, old.pool))
     variables = torch.stack([torch.cat([weights[0], sign * mine]) for sign in (1.0, 0.5)])
-    batch = Batch.whole(tight)
+    batch = Batch.whole(tight).select(torch.tensor([0, 0]))
     found = new.adopt(batch, variables, old, kept)
     assert found is not None
-    wanted = codes(tight, new.pool.places)
-    sizes = [*tight.sizes, *tight.sizes, *(tight.sizes[k] for _, k in new.pool.places)]
+    parts = codes(tight, new.pool)
     known = [True] * (2 * len(tight.sizes)) + [place in old.pool.places for place in new.pool.places]
-    expected = torch.cat([part * ok for part, ok in zip(wanted.split(sizes), known, strict=True)])
-    torch.testing.assert_close(found, torch.stack([torch.cat([weights[0], s * expected]) for s in (1.0, 0.5)]))
+    masks = [new.learned[k][0, 0] for k in new.pool.learned]
+    for row, scale in zip(found, (1.0, 0.5), strict=True):
+        expected = [scale * part * ok for part, ok in zip(parts, known, strict=False)]
+        for k, begins, part in zip(new.pool.learned, masks, parts[len(known) :], strict=True):
+            expected.append(scale * part if k in old.pool.learned else begins)
+        torch.testing.assert_close(row, torch.cat([weights[0], *expected]))
 
 
 @pytest.mark.parametrize(("before", "after"), GROUPS, ids=str)
 @pytest.mark.parametrize(("family", "seed"), [("conv", 6), ("dense", 15)])
-def test_bounds_from_adopted_variables_are_valid(family: str, seed: int, before: set[int], after: set[int]) -> None:
+@pytest.mark.parametrize("learn", [False, True], ids=["found", "learned"])
+def test_bounds_from_adopted_variables_are_valid(
+    family: str, seed: int, learn: bool, before: set[int], after: set[int]
+) -> None:
     """Where nothing but bounds of hidden neurons is new, they are no worse than they were."""
     loose, tight, kept = roots(family, seed)
-    tier = rungs.cuts(FIRST, STILL, (0.5,), SCOUT)
+    tier = rungs.cuts(FIRST, STILL, (0.5,), SCOUT, learn=learn)
     (old, whole), (new, _) = begun(tier, loose), begun(tier, tight)
     full = old.pool
     old.pool, new.pool = full.only(before), new.pool.only(after)
-    sizes = [*loose.sizes, *loose.sizes, *(loose.sizes[k] for _, k in full.places)]
+    plain = [*loose.sizes, *loose.sizes]
+    masks = [loose.net.groups[k].inputs for k in full.learned]
+    sizes = [*plain, *(loose.sizes[k] for _, k in full.places), *masks]
     weights, *parts = whole.variables.split([2, *sizes], dim=1)
-    shares = dict(zip(full.places, parts[2 * len(loose.sizes) :], strict=True))
-    variables = torch.cat([weights, *parts[: 2 * len(loose.sizes)], *(shares[p] for p in old.pool.places)], dim=1)
+    names = [*full.places, *(("mask", k) for k in full.learned)]
+    own = dict(zip(names, parts[len(plain) :], strict=True))
+    left = [*old.pool.places, *(("mask", k) for k in old.pool.learned)]
+    variables = torch.cat([weights, *parts[: len(plain)], *(own[name] for name in left)], dim=1)
     batch = Batch.whole(tight)
     row = new.adopt(batch, variables, old, kept)
     assert row is not None
@@ -318,9 +344,9 @@ def test_bounds_from_adopted_variables_are_valid(family: str, seed: int, before:
     sure = found.proof.lower(batch.task(torch.float64))[:, 0]
     assert bool((sure <= GAP + 1e-9).all())
     bare = TIERS["slopes"].climber(tight)
-    plain = bare._state(row[:, : 2 + 2 * tight.kinks]).lower(batch.task())[:, 0]
+    without = bare._state(row[:, : 2 + 2 * tight.kinks]).lower(batch.task())[:, 0]
     if not before & after:
-        torch.testing.assert_close(found.lower, plain, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found.lower, without, rtol=1e-5, atol=1e-5)
     children = domains(tight, "all")
     below = new.climb(children, row[children.clause], Until())
     assert bool((below.proof.lower(children.task(torch.float64))[:, 0] <= least_rows(children)).all())

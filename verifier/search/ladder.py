@@ -197,10 +197,15 @@ class Schedule:
         return tiers, variables
 
     def adopt(
-        self, tier: int, variables: Float[Tensor, "D V"], other: Schedule, kept: Kept
+        self,
+        tier: int,
+        clause: Int[Tensor, " D"],
+        variables: Float[Tensor, "D V"],
+        other: Schedule,
+        kept: Kept,
     ) -> Float[Tensor, "D W"] | None:
         """Variables of a tier of another search as a start for the lowest tier of this one; None if there is no way."""
-        whole = Batch.whole(self.root)
+        whole = Batch.whole(self.root).select(clause)
         found = self.climbers[0].adopt(whole, variables[:, : other.widths[tier]], other.climbers[tier], kept)
         return None if found is None else self._padded(found)
 

@@ -69,10 +69,9 @@ class Sharpening:
     one not before `after` seconds of search, nor before the search has taken as long as it took to bound the whole
     boxes, for where these are dear, so are all neurons; each other one after half the time that the one before took;
     where half of the tree is closed at that moment, only after twice the time, and where `little` is left, after four
-    times.  The
-    first stage has at most `share` of the time that is left, the first one of trees `tree_share`, the next one twice as
-    much and so on up to `share`, and none has more than `most` seconds.  With more cores a second one does it while the
-    search goes on, and may take twice the share, but never all that is left.
+    times.  The first stage has at most `share` of the time that is left, the first one of trees `tree_share`, the next
+    one twice as much and so on up to `share`, and none has more than `most` seconds.  With more cores a second one does
+    it while the search goes on, and may take twice the share, but never all that is left.
     """
 
     bounder: Bounder

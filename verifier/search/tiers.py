@@ -122,6 +122,7 @@ class Climber:
         self.pool = CutMasks()
         self.rows = 0  # of the pool
         self.weights: Tensor | None = None  # of the rows of each clause, where they are no variables
+        self.learned: dict[int, Tensor] = {}  # masks that are variables, by group: those of each clause's whole box
 
     @property
     def width(self) -> int:
@@ -146,7 +147,9 @@ class Climber:
         task = self._task(whole)
         bound = self._in_turn(whole, task, begin)
         bound = replace(bound, state=solver.lean(task, variables_of(bound)))
-        self.pool, self.rows = solver.inherited(variables_of(bound)).masks, len(whole)
+        state = solver.inherited(variables_of(bound))
+        self.pool, self.rows = state.masks, len(whole)
+        self.learned = self._masks_of(state)
         return self._climbed(whole, task, bound, whole.masks)
 
     def climb(self, batch: Batch, start: Float[Tensor, "D V"], until: Until) -> Climbed:
@@ -183,30 +186,40 @@ class Climber:
         if kept is not None:
             state = other._restricted(state, kept, self.pool)
         task = self._task(batch.select(slice(0, 1)) if solver.weighs else batch)  # faces ask for sizes only
-        state = replace(converted(task, state, solver.kind), masks=self.pool)
-        return self._row(state.ready(task))
+        state = replace(converted(task, state, solver.kind), masks=self.pool).ready(task)
+        for k, masks in self._masks_of(state).items():
+            if k not in other.pool.learned:  # new variables begin where those of the whole box ended
+                masks.copy_(self.learned[k][batch.clause])
+        return self._row(state)
 
     def _restricted(self, state: Variables, kept: Kept, masks: CutMasks) -> Variables:
-        """The variables of the kinks that are left; cuts that are new have no shares yet."""
+        """The variables of the kinks that are left, and of all masks; those of new cuts are zero."""
         # Of groups that are no ReLUs all neurons are left: the first entries of x_hat stand for them.
         neurons = [
             index[: len(index) // group.function.arity] for index, group in zip(kept, self.root.net.groups, strict=True)
         ]
         plain = [*self.root.neurons, *self.root.sizes]
-        learned = {k: self.root.net.groups[k].inputs for k in self.pool.learned}
-        sizes = [*plain, *(self.root.sizes[k] for _, k in self.pool.places), *learned.values()]
+        sizes = [*plain, *(self.root.sizes[k] for _, k in self.pool.places)]
         parts = state.point[..., : sum(sizes)].split(sizes, dim=-1)
         found = [part[..., index] for part, index in zip(parts, [*neurons, *kept], strict=False)]
-        shares = dict(zip(self.pool.places, parts[len(plain) :], strict=False))
+        shares = dict(zip(self.pool.places, parts[len(plain) :], strict=True))
         for place in masks.places:
             index = kept[place[1]]
             old = shares.get(place)
             found.append(state.point.new_zeros(*state.point.shape[:2], len(index)) if old is None else old[..., index])
-        own = dict(zip(learned, parts[len(parts) - len(learned) :], strict=True))
-        for k in masks.learned:  # those of all inputs are left; what is new begins in the middle
+        own = self._masks_of(state)
+        for k in masks.learned:
             size = self.root.net.groups[k].inputs
-            found.append(own.get(k, state.point.new_full((*state.point.shape[:2], size), 0.5)))
+            found.append(own[k] if k in own else state.point.new_zeros(*state.point.shape[:2], size))
         return replace(state, point=torch.cat(found, dim=-1))
+
+    def _masks_of(self, state: Variables) -> dict[int, Float[Tensor, "D S n"]]:
+        """The masks among the variables, by group: views.  Require: the state has those of the pool."""
+        sizes = {k: self.root.net.groups[k].inputs for k in self.pool.learned}
+        if not sizes:
+            return {}
+        parts = state.point[..., -sum(sizes.values()) :].split([*sizes.values()], dim=-1)
+        return dict(zip(sizes, parts, strict=True))
 
     def _task(self, batch: Batch, dtype: torch.dtype = torch.float32) -> Task:
         task = batch.task(dtype)

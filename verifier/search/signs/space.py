@@ -403,7 +403,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         parts = []
         for tier in domains.tier.unique().tolist():
             some = domains.select(domains.tier == tier)
-            variables = self.schedule.adopt(tier, some.variables.float(), before.schedule, kept)
+            variables = self.schedule.adopt(tier, some.clause, some.variables.float(), before.schedule, kept)
             if variables is None:
                 return None
             bounds = [side[:, places] for side in some.bounds.chunk(2, dim=1)] if some.bounds.shape[1] else []
