@@ -153,7 +153,7 @@ class SearchOptions(Options, frozen=True):
         if steps < 0:
             raise ConfigError("at least one tier is needed", "search.tiers")
         if self.cost_ratios is not None and len(self.cost_ratios) != steps:
-            raise ConfigError(f"{steps + 1} tiers need {steps} ratio(s)", "search.cost_ratios")
+            raise ConfigError(f"{steps + 1} tier(s) need {steps} ratio(s)", "search.cost_ratios")
         ladder = Ladder(tuple(_built(TIERS, tier) for tier in self.tiers), self.cost_ratios, self.patience, self.look)
         every, method = self.tighten.every, HIDDEN.build(self.tighten.method)
         tightening = AfterSplit(method, every) if every else Never()

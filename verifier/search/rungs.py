@@ -36,11 +36,11 @@ def cuts(
 ) -> Tier:
     """For every threshold also a cut at each kink; its masks are found on the whole boxes and inherited.
 
-    Those of a single cut may be learned from there on, in every domain.
+    Those of a single cut may be learned from there on, in every domain, if they are not found anew.
     """
     name = "propagated" if len(thresholds) == 1 else f"propagated_{len(thresholds)}"
     on_boxes = Propagated.one_by_one(scout, first, thresholds)
-    if learn:
+    if learn and refresh is None:
         on_boxes = on_boxes.learned()
     plain = slopes(first, ascent)
     return Tier(name, on_boxes, replace(on_boxes, ascent=ascent), ascent.iterations, refresh=refresh, plain=plain)
@@ -67,7 +67,7 @@ class CutTierOptions(SlopeTierOptions, frozen=True):
     root: AscentOptions = AscentOptions(first_step=0.1, last_step=0.005)
     scout: AscentOptions = AscentOptions(40, 0.05, 0.02)  # without cuts; its forward points are where masks are found
     thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
-    learn: bool = True  # the masks too, if there is one cut per neuron and its threshold is 1/2
+    learn: bool = True  # the masks too, if there is one cut per neuron, its threshold is 1/2, and `refresh` is null
     # In domains whose depth is a multiple of it, a new mask takes the place of the least used one; null: never.
     refresh: Positive | None = None
 
