@@ -27,7 +27,7 @@ OPTIONS: dict[str, list[str]] = {
     "no trees for hidden neurons": ["search.sharpen.leaves=[]"],
     "no sharper hidden neurons at all": ["search.sharpen.after=null"],
     "no look whether cuts pay": ["search.look=0"],
-    "no second tier": ["search.patience=1000000000"],
+    "masks stay as they were found": ["search.tiers.0.learn=false", "search.sharpen.learn=false"],
 }
 """Parts that options switch off."""
 
