@@ -352,6 +352,52 @@ def test_bounds_from_adopted_variables_are_valid(
     assert bool((below.proof.lower(children.task(torch.float64))[:, 0] <= least_rows(children)).all())
 
 
+LADDERS = {
+    "learned, two": ((0.5,), True, None, (0.5, 0.5), True, None),
+    "learned, exact": ((0.5,), True, None, (0.5, None), True, None),
+    "learned, found anew": ((0.5,), True, None, (0.5, 0.5), True, 1),
+    "learned, found": ((0.5,), True, None, (0.5,), False, None),
+    "found, learned": ((0.5,), False, None, (0.5,), True, None),
+}
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_tiers_that_learn_masks_beside_tiers_that_do_not(name: str) -> None:
+    """Cuts of the tier below are taken over where they are of the same form."""
+    thresholds, learn, refresh, above, learn_above, refresh_above = LADDERS[name]
+    tiers = (
+        rungs.cuts(FIRST, THEN, thresholds, SCOUT, refresh, learn),
+        rungs.cuts(FIRST, THEN, above, SCOUT, refresh_above, learn_above),
+    )
+    root = root_over("dense", 4)
+    whole = Batch.whole(root)
+    lower, upper = (tier.climber(root) for tier in tiers)
+    below = lower.begin(whole, None, Until())
+    on_boxes = upper.begin(whole, below, Until())
+    assert bool(upper.pool.learned) is (name == "found, learned")
+    assert bool(lower.pool.learned) is (name != "found, learned")
+    assert on_boxes.variables.shape[1] <= upper.width
+    batch = domains(root, "all")
+    row = upper.adopt(batch, below.variables[batch.clause], lower)
+    assert row is not None
+    assert row.shape[1] == on_boxes.variables.shape[1]
+    found = upper.climb(batch, row, Until())
+    sure = found.proof.lower(batch.task(torch.float64))[:, 0]
+    assert bool((sure <= least_rows(batch)).all())
+
+
+def test_new_masks_are_those_of_the_domains_own_clause() -> None:
+    root = root_over("residual", 1)
+    (old, below), (new, whole) = begun(TIERS["slopes"], root), begun(TIERS["learned"], root)
+    size = sum(root.net.groups[k].inputs for k in new.pool.learned)
+    learned = whole.variables[:, -size:]
+    assert not torch.equal(learned[0], learned[1])
+    clause = torch.tensor([1, 0, 1])
+    row = new.adopt(Batch.whole(root).select(clause), below.variables[clause], old)
+    assert row is not None
+    assert torch.equal(row[:, -size:], learned[clause])
+
+
 def test_a_tier_with_cuts_at_fewer_groups_than_the_one_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares go to their own cuts, so the start is worth what it is without the others."""
     monkeypatch.setattr(propagated, "LEAST", 0.05)

@@ -104,18 +104,14 @@ def test_a_mixture_is_the_mean_of_pure_cuts(family: str, levels: int) -> None:
         torch.testing.assert_close(mixed.forward(values), mean, rtol=0, atol=1e-12)
 
 
-def test_any_share_comes_near_to_the_mean_of_many_pure_cuts() -> None:
+@pytest.mark.parametrize("count", [4, 16, 64])
+def test_the_mean_of_pure_masks_is_the_nearest_one(count: int) -> None:
     sweep, _ = instance("residual", 1)
     for geometry in geometries(sweep):
         shares = shares_at(geometry, sweep, 1)
-        mixed = geometry.mixed(shares)
-        errors = []
-        for count in (4, 16, 64):
-            mean = torch.stack([cut.offset for cut in mixed.pure(count)]).mean(dim=0)
-            errors.append(float((mixed.offset - mean).abs().max()))
-        spread = max(float((high - low).max()) for low, high in zip(geometry.low, geometry.high, strict=True))
-        weight = max(float(m.forward(torch.ones(1, 1, m.n_in, dtype=torch.float64)).max()) for m in geometry.magnitudes)
-        assert all(error <= spread * weight / count for error, count in zip(errors, (4, 16, 64), strict=True))
+        signs = [torch.cat(cut.signs, dim=-1) for cut in geometry.mixed(shares).pure(count) if cut.signs]
+        assert len(signs) == count
+        assert float((torch.stack(signs).mean(dim=0) + 0.5 - shares).abs().max()) <= 0.5 / count + 1e-12
 
 
 @given(seed=SEEDS)
@@ -364,3 +360,33 @@ def test_rounding_is_covered_for_all_mixtures(seed: int) -> None:
     assert Fraction(float(dual.evaluate(point).lower)) <= exact
     point[..., dual.slopes.variables : masks] *= 3.0  # no feasible weights: loose, but valid
     assert Fraction(float(dual.evaluate(point).lower)) <= exact
+
+
+@given(seed=SEEDS)
+@settings(max_examples=20)
+def test_the_price_of_a_cut_covers_the_rounding_of_its_constants(seed: int) -> None:
+    """Offset, zc and the sums of sweeps, against fractions; each differs by less than one slack of its layer."""
+    net, lower, upper, _ = cancelling(seed)
+    region = RootBounds().region(net, lower, upper, Until())
+    sweep = Sweep.prepare(net, region, 2)
+    assert sweep.slacks is not None
+    (geometry,) = geometries(sweep)
+    shares = torch.rand(1, 1, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    cut = geometry.mixed(shares)
+    (_, term), layer = net.layers[0].terms[0], net.layers[0]
+    weight = [[Fraction(w) for w in row] for row in term.transpose(torch.eye(4, dtype=torch.float64)).tolist()]
+    low, high, s = ([Fraction(v) for v in side.flatten().tolist()] for side in (lower, upper, shares))
+    vertex = [share * a + (1 - share) * b for share, a, b in zip(s, low, high, strict=True)]
+    spread = [share * a - (1 - share) * b for share, a, b in zip(s, low, high, strict=True)]
+    x = [Fraction(v) for v in networks.points(lower, upper, 1, seed).flatten().tolist()]
+    rest = cut.forward([torch.tensor([float(v) for v in x], dtype=torch.float64).reshape(1, 1, 6)])
+    for i, row in enumerate(weight):
+        plain = sum((w * v for w, v in zip(row, vertex, strict=True)), Fraction(0))
+        offset = (plain + sum((abs(w) * d for w, d in zip(row, spread, strict=True)), Fraction(0))) / 2
+        masked = sum(
+            (abs(w) * (share - Fraction(1, 2)) * v for w, share, v in zip(row, s, x, strict=True)), Fraction(0)
+        )
+        slack = Fraction(float(sweep.slacks[0].flatten()[i]))
+        assert abs(Fraction(float(cut.offset[0, 0, i])) - offset) <= slack
+        assert abs(Fraction(float(cut.zc[0, 0, i])) - plain - Fraction(float(layer.bias[i]))) <= slack
+        assert abs(Fraction(float(rest[0, 0, i])) - masked) <= slack

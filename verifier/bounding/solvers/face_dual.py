@@ -142,7 +142,9 @@ class ConjunctionDual(Dual[SlopePoint]):
     def project(self, point: Float[Tensor, "D 1 V"]) -> None:
         self.slopes.project(point[..., : self.plain])
         weights = point[..., self.plain :]
-        if weights.shape[-1] > 1:
+        if weights.shape[-1] == 1:  # whatever somebody has made of it
+            weights.fill_(1.0)
+        else:
             weights.copy_(onto_simplex(weights, self.rows.present.unsqueeze(1)))
 
     def step_scale(self) -> Float[Tensor, " V"]:

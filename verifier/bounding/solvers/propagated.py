@@ -343,7 +343,9 @@ class Propagated(FaceSolver):
         return Shares(point)
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Solved:
-        """A parent's cuts take the place of those that would have been found first."""
+        """A parent's cuts take the place of those that would have been found first, if both learn masks or neither."""
+        if parent is not None and parent.masks.count and bool(parent.masks.learned) is not self.learns:
+            parent = converted(task, parent, Slopes.kind)
         state = self.init(task, None if parent is None else converted(task, parent, self.kind))
         done = known = 0
         among = state.masks.groups if state.masks.count else self._usual_groups(task)
