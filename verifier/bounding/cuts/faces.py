@@ -35,8 +35,8 @@ ROUNDINGS = 5.0
 
 Each slack pays for one pass through the layer with its sums.  One is for the multiplier itself, which is rounded; two
 are for its passes, which are twice as deep as the layer's own if the mask splits W by signs; one for what the cut adds
-to mu, and one for b times that.  Shares of a mixed mask, 1 - s, and their products with ends of boxes and with sums round
-a few times more each: slacks are `MARGIN` roundings deeper than a pass.
+to mu, and one for b times that.  Shares of a mixed mask, 1 - s, and their products with ends of boxes and with sums
+round a few times more each: slacks are `MARGIN` roundings deeper than a pass.
 """
 
 
