@@ -44,6 +44,20 @@ def random_point(dual: PropagatedDual | ConjunctionDual, seed: int) -> torch.Ten
     return 0.9 * point
 
 
+def rises(
+    dual: PropagatedDual | ConjunctionDual, point: torch.Tensor, direction: torch.Tensor, h: float = 1e-7
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a step along a direction adds to the bounds: by the supergradient, and by finite differences."""
+    gradient = dual.supergradient(point, dual.evaluate(point))
+    ahead, behind = (dual.evaluate(point + s * h * direction).lower for s in (1, -1))
+    return (gradient * direction).sum(-1), (ahead - behind) / (2 * h)
+
+
+def anywhere(point: torch.Tensor, seed: int) -> torch.Tensor:
+    """A random direction."""
+    return torch.randn(point.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
 def child_of(sweep: Sweep, sign: int) -> tuple[Sweep, int, int]:
     """Split the first neuron that is ambiguous, in a group that other groups read."""
     region = sweep.region

@@ -8,7 +8,7 @@ from fractions import Fraction
 import networks
 import pytest
 import torch
-from bounding.cut_cases import SHORT, cancelling, child_of, instance, random_point, random_rows
+from bounding.cut_cases import SHORT, anywhere, cancelling, child_of, instance, random_point, random_rows, rises
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -107,11 +107,7 @@ def test_supergradients_equal_finite_differences(family: str, kind: str, seed: i
     dual = PropagatedDual.of(Geometries(sweep), objective, random_masks(sweep, objective, kind, seed))
     assume(dual.layout.size)
     point = random_point(dual, seed)
-    gradient = dual.supergradient(point, dual.evaluate(point))
-    direction = torch.randn(point.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    h = 1e-7
-    ahead, behind = (dual.evaluate(point + s * h * direction).lower for s in (1, -1))
-    torch.testing.assert_close((gradient * direction).sum(-1), (ahead - behind) / (2 * h), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*rises(dual, point, anywhere(point, seed)), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", networks.FAMILIES)
@@ -238,10 +234,7 @@ def test_masks_of_the_root_are_valid_in_children_with_their_own_constants(family
     values = sweep.net.forward(x) @ objective.coefficients[0].T + x @ objective.inputs[0].T + 1.0
     assert bool((values[inside] >= best.lower[0]).all())
     point = random_point(dual, 12)
-    gradient = dual.supergradient(point, dual.evaluate(point))
-    step = torch.randn(point.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    ahead, behind = (dual.evaluate(point + s * 1e-7 * step).lower for s in (1, -1))
-    torch.testing.assert_close((gradient * step).sum(-1), (ahead - behind) / 2e-7, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*rises(dual, point, anywhere(point, 3)), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -319,11 +312,9 @@ def test_cuts_and_row_weights_together(family: str, seed: int) -> None:
     weights = torch.tensor([0.3, 0.7, 0.0], dtype=torch.float64)
     point[..., dual.plain :] = weights
     at = dual.evaluate(point)
-    step = torch.randn(point.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    step = anywhere(point, seed)
     step[..., dual.plain :] = torch.tensor([1.0, -1.0, 0.0])
-    ahead, behind = (dual.evaluate(point + s * 1e-7 * step).lower for s in (1, -1))
-    slope = (dual.supergradient(point, at) * step).sum(-1)
-    torch.testing.assert_close(slope, (ahead - behind) / 2e-7, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*rises(dual, point, step), rtol=1e-4, atol=1e-4)
     weighted = rows.combined(sweep.layer, weights.reshape(1, 1, 3))
     program = lp_with_cuts(sweep.net, sweep.region, weighted, row_cuts(sweep, masks)).lower
     assert float(at.lower) <= float(program) + 1e-8
