@@ -45,6 +45,7 @@ def methods(long: bool) -> dict[str, Bounder]:
         "LP over M (HiGHS)": PlanetLP(),
         "alpha-CROWN, 100 it": AlphaCrown(Ascent(100, Steps(0.2, 0.01))),
         "Propagated, 1 shared cut, 100+150 it": Propagated.in_rounds(),
+        "Propagated, 1 learned cut, 100+150 it": Propagated.in_rounds().learned(),
         "Propagated, 1 exact cut, 100+150 it": Propagated.in_rounds(thresholds=(None,)),
         "Propagated, cuts .4 .6, 100+150 it": Propagated.in_rounds(thresholds=(0.4, 0.6)),
         "Propagated, cuts .3 .5 .7, 100+150 it": Propagated.in_rounds(thresholds=(0.3, 0.5, 0.7)),
