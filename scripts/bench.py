@@ -123,13 +123,12 @@ def loops(case: Case) -> dict[str, Callable[[], None]]:
     average = Average(torch.arange(case.batch, device=case.region.lower.device))
     at = plain.evaluate(start)
     average.add(plain.primal(at)[0], at.z)
-    for thresholds in CUTS:
-        masks = CutMasks(tuple(find(task, average, threshold).cuts[0] for threshold in thresholds))
+    for name, masks in _propagated(task, average).items():
         bent = PropagatedDual.of(task.geometries, case.objective, masks)
         point = bent.start()
-        point[..., slopes.variables :] = 0.3  # as if some weight were on every cut
+        point[..., slopes.variables :] = 0.3  # as if some weight were on every cut, and in every learned mask
         bent.project(point)
-        found[f"propagated, {_named(thresholds)}"] = _iteration(bent, point)
+        found[f"propagated, {name}"] = _iteration(bent, point)
     for form in (Form.ROWS, Form.SHARED):
         dual = plain.with_cuts(cuts_of(task.geometries, find_masks(task.geometries, average, form)))
         wide = torch.nn.functional.pad(start, (0, dual.variables - start.shape[-1]))
@@ -137,6 +136,15 @@ def loops(case: Case) -> dict[str, Callable[[], None]]:
     found["saddle_point"] = _frank_wolfe(task, plain, start)
     found["bdd_plus"] = _by_blocks(task)
     return found
+
+
+def _propagated(task: Task, average: Average) -> dict[str, CutMasks]:
+    """Cuts with masks that are given, by their thresholds, and one cut whose masks are learned."""
+    given = {
+        _named(thresholds): CutMasks(tuple(find(task, average, threshold).cuts[0] for threshold in thresholds))
+        for thresholds in CUTS
+    }
+    return {"learned": find(task, average, 0.5, learned=True), **given}
 
 
 def _named(thresholds: tuple[Threshold, ...]) -> str:

@@ -30,7 +30,7 @@ def test_all_options_or_those_that_begin_so(capsys: pytest.CaptureFixture[str]) 
         "    whole number >= 1, or null; default null\n"
     )
     assert run(["config", "options"]) == 0
-    assert "search.tiers.N.refresh  (method: propagated)" in capsys.readouterr().out
+    assert "search.tiers.N.learn  (method: propagated)" in capsys.readouterr().out
     assert run(["config", "options", "--schema"]) == 0
     assert "$defs" in json.loads(capsys.readouterr().out)
 

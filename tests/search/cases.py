@@ -251,7 +251,7 @@ def unsigned(root: Root) -> Root:
 def domains_of(root: Root, signs: torch.Tensor, clause: int | torch.Tensor = 0) -> Batch:
     """Domains with these signs, all of one clause or each of its own."""
     clauses = torch.full((len(signs),), clause) if isinstance(clause, int) else clause
-    return Batch(root, clauses, signs.to(torch.int8), clauses)
+    return Batch(root, clauses, signs.to(torch.int8))
 
 
 def patterns(kinks: int) -> torch.Tensor:

@@ -133,6 +133,18 @@ def test_where_splits_do_their_work_only_after_some_more_time(problem: Problem, 
     assert moment(lambda seconds: 0.05 if seconds < 6 else 1.0) == 6.0
 
 
+@pytest.mark.parametrize(
+    ("after", "seconds", "wait"), [(0.5, 0.2, 0.5), (0.5, 1.5, 1.5), (0.0, 2.0, 0.0), (0.0, 2.1, 2.1)]
+)
+def test_where_whole_boxes_are_dear_it_begins_later(
+    after: float, seconds: float, wait: float, problem: Problem, hours: Hours
+) -> None:
+    """Searches that need not wait do so only where the boxes took more than two seconds."""
+    with closing(sharpener(problem, Sharpening(Linear(), after=after))) as made:
+        made.told([[] for _ in problem.lower], seconds)
+        assert moments(made, hours, lambda elapsed: 1.0)[0] == wait
+
+
 STAGES = Trees(Propagated.in_rounds(SHORT, SHORT, averaged=3), SHORT, (2, 4))
 
 
@@ -468,7 +480,6 @@ def test_what_is_kept_keeps_its_place(which: Which) -> None:
     for name in ("clause", "lower", "depth", "rise"):
         assert torch.equal(getattr(adopted, name).nan_to_num(), getattr(old, name).nan_to_num())
     assert adopted.tier.eq(0).all()
-    assert torch.equal(adopted.masks, adopted.clause)
     columns = [*range(weights), *(weights + k for k in own), *(weights + kinks + k for k in own)]
     width = 2 * after.kinks + weights
     assert torch.equal(adopted.variables[:, :width], old.variables[:, columns])
@@ -493,7 +504,7 @@ def test_domains_with_bounds_of_their_own_keep_them() -> None:
 
 
 def batch_of(space: SignSpace, waiting: SignDomains) -> Batch:
-    return Batch(space.root, waiting.clause, waiting.signs, waiting.masks)
+    return Batch(space.root, waiting.clause, waiting.signs)
 
 
 def worth(space: SignSpace, waiting: SignDomains) -> torch.Tensor:

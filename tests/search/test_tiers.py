@@ -144,7 +144,7 @@ def test_bounds_of_domains_are_those_of_domains_on_their_own(family: str, seed: 
     state = replace(whole.state.select(rows), masks=climber._masks(batch))
     for dtype, close in ((torch.float32, 1e-6), (torch.float64, 1e-12)):
         shared, alone = batch.task(dtype), on_its_own(batch, dtype)
-        own = replace(state, masks=climber.pool.select(rows))
+        own = replace(state, masks=climber.masks.select(rows))
         found, expected = state.lower(shared), own.lower(alone)
         torch.testing.assert_close(found, expected, rtol=close, atol=close)
         if dtype is torch.float64:
@@ -162,11 +162,10 @@ def test_gradients_over_domains_are_those_of_domains_on_their_own(
     """With one clause all domains have the same masks, too; and nobody writes to what they share."""
     root = root_over(family, seed, (2,))
     batch, (climber, whole) = domains(root, where), begun(TIERS[tier], root)
-    before = [tree_map(torch.clone, each) for each in (root.region, root.rough, climber.pool)]
+    before = [tree_map(torch.clone, each) for each in (root.region, root.rough, climber.masks)]
     start = whole.variables[batch.clause]
-    assert climber.rows == 1
     assert all(is_repeated(group.bits) for cut in climber._masks(batch).cuts for group in cut if group is not None)
-    state = replace(climber._state(start), masks=climber.pool.select(batch.masks))
+    state = replace(climber._state(start), masks=climber.masks.select(batch.clause))
     for dtype, close in ((torch.float32, 1e-6), (torch.float64, 1e-12)):
         gradients = []
         for task, each in (
@@ -186,27 +185,8 @@ def test_gradients_over_domains_are_those_of_domains_on_their_own(
     torch.testing.assert_close(sure.float(), found.lower, rtol=1e-4, atol=1e-4)
     trace = found.retrace(torch.tensor([1, 0, 1]))
     torch.testing.assert_close(trace.lower[:, 0], found.lower[[1, 0, 1]], rtol=1e-5, atol=1e-5)
-    for old, new in zip(before, (root.region, root.rough, climber.pool), strict=True):
+    for old, new in zip(before, (root.region, root.rough, climber.masks), strict=True):
         tree_map(lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=0) or a, old, new)
-
-
-def test_masks_that_were_found_anew_belong_to_their_domains() -> None:
-    """Then the pool has several rows, and domains have the ones that they name."""
-    tier = rungs.cuts(FIRST, THEN, (0.5, 0.5), SCOUT, refresh=1)
-    root = root_over("residual", 1, (1,))
-    climber, whole = begun(tier, root)
-    batch = domains(root, "all")
-    found = climber.climb(batch, whole.variables[batch.clause], Until())
-    assert climber.rows > 1
-    assert found.masks.max() == climber.rows - 1
-    children = replace(batch, masks=found.masks.flip(0))
-    for (cut, k), taken in zip(climber.pool.places, bits(climber._masks(children)), strict=True):
-        group = climber.pool.cuts[cut][k]
-        assert group is not None
-        assert torch.equal(taken, group.bits[found.masks.flip(0)])
-    again = climber.climb(replace(batch, masks=found.masks), found.variables, Until())
-    sure = again.proof.lower(batch.task(torch.float64))[:, 0]
-    assert bool((sure <= least_rows(batch)).all())
 
 
 def bits(masks: CutMasks) -> list[torch.Tensor]:
@@ -231,11 +211,11 @@ def test_a_tree_goes_on_with_the_cuts_that_are_left(
     gained = dual.gained(task.weighted(state.weights), state.point)
     share = gained / gained.sum(dim=1, keepdim=True)
     worth = {k for row in share[gained.sum(dim=1) > 0].tolist() for k, part in enumerate(row) if part >= least}
-    assert climber.pool.groups == (worth or every.pool.groups)
-    sizes = [root.sizes[k] for _, k in climber.pool.places]
+    assert climber.masks.groups == (worth or every.masks.groups)
+    sizes = [root.sizes[k] for _, k in climber.masks.places]
     weights = root.rows.c.shape[1]
     assert whole.variables.shape[1] == weights + 2 * root.kinks + sum(sizes) <= climber.width
-    assert whole.state.masks.places == climber.pool.places
+    assert whole.state.masks.places == climber.masks.places
     first = Batch.whole(root)
     assert bool((whole.proof.lower(first.task(torch.float64))[:, 0] <= GAP + 1e-9).all())
     batch = domains(root, "all")
@@ -300,20 +280,20 @@ def test_variables_go_to_their_cuts_and_kinks(
     """Shares belong to a cut and a group; cuts that are new have none yet, and masks those of the whole box."""
     loose, tight, kept = roots(family, seed)
     (old, _), (new, _) = begun(TIERS[cuts[0]], loose), begun(TIERS[cuts[1]], tight)
-    old.pool, new.pool = old.pool.only(before), new.pool.only(after)
+    old.masks, new.masks = old.masks.only(before), new.masks.only(after)
     weights = torch.tensor([[0.25, 0.75]]).repeat(2, 1)
-    mine = torch.cat(codes(loose, old.pool))
+    mine = torch.cat(codes(loose, old.masks))
     variables = torch.stack([torch.cat([weights[0], sign * mine]) for sign in (1.0, 0.5)])
     batch = Batch.whole(tight).select(torch.tensor([0, 0]))
     found = new.adopt(batch, variables, old, kept)
     assert found is not None
-    parts = codes(tight, new.pool)
-    known = [True] * (2 * len(tight.sizes)) + [place in old.pool.places for place in new.pool.places]
-    masks = [new.learned[k][0, 0] for k in new.pool.learned]
+    parts = codes(tight, new.masks)
+    known = [True] * (2 * len(tight.sizes)) + [place in old.masks.places for place in new.masks.places]
+    masks = [new.learned[k][0, 0] for k in new.masks.learned]
     for row, scale in zip(found, (1.0, 0.5), strict=True):
         expected = [scale * part * ok for part, ok in zip(parts, known, strict=False)]
-        for k, begins, part in zip(new.pool.learned, masks, parts[len(known) :], strict=True):
-            expected.append(scale * part if k in old.pool.learned else begins)
+        for k, begins, part in zip(new.masks.learned, masks, parts[len(known) :], strict=True):
+            expected.append(scale * part if k in old.masks.learned else begins)
         torch.testing.assert_close(row, torch.cat([weights[0], *expected]))
 
 
@@ -327,15 +307,15 @@ def test_bounds_from_adopted_variables_are_valid(
     loose, tight, kept = roots(family, seed)
     tier = rungs.cuts(FIRST, STILL, (0.5,), SCOUT, learn=learn)
     (old, whole), (new, _) = begun(tier, loose), begun(tier, tight)
-    full = old.pool
-    old.pool, new.pool = full.only(before), new.pool.only(after)
+    full = old.masks
+    old.masks, new.masks = full.only(before), new.masks.only(after)
     plain = [*loose.sizes, *loose.sizes]
     masks = [loose.net.groups[k].inputs for k in full.learned]
     sizes = [*plain, *(loose.sizes[k] for _, k in full.places), *masks]
     weights, *parts = whole.variables.split([2, *sizes], dim=1)
     names = [*full.places, *(("mask", k) for k in full.learned)]
     own = dict(zip(names, parts[len(plain) :], strict=True))
-    left = [*old.pool.places, *(("mask", k) for k in old.pool.learned)]
+    left = [*old.masks.places, *(("mask", k) for k in old.masks.learned)]
     variables = torch.cat([weights, *parts[: len(plain)], *(own[name] for name in left)], dim=1)
     batch = Batch.whole(tight)
     row = new.adopt(batch, variables, old, kept)
@@ -353,29 +333,28 @@ def test_bounds_from_adopted_variables_are_valid(
 
 
 LADDERS = {
-    "learned, two": ((0.5,), True, None, (0.5, 0.5), True, None),
-    "learned, exact": ((0.5,), True, None, (0.5, None), True, None),
-    "learned, found anew": ((0.5,), True, None, (0.5, 0.5), True, 1),
-    "learned, found": ((0.5,), True, None, (0.5,), False, None),
-    "found, learned": ((0.5,), False, None, (0.5,), True, None),
+    "learned, two": ((0.5,), True, (0.5, 0.5), True),
+    "learned, exact": ((0.5,), True, (0.5, None), True),
+    "learned, found": ((0.5,), True, (0.5,), False),
+    "found, learned": ((0.5,), False, (0.5,), True),
 }
 
 
 @pytest.mark.parametrize("name", LADDERS)
 def test_tiers_that_learn_masks_beside_tiers_that_do_not(name: str) -> None:
     """Cuts of the tier below are taken over where they are of the same form."""
-    thresholds, learn, refresh, above, learn_above, refresh_above = LADDERS[name]
+    thresholds, learn, above, learn_above = LADDERS[name]
     tiers = (
-        rungs.cuts(FIRST, THEN, thresholds, SCOUT, refresh, learn),
-        rungs.cuts(FIRST, THEN, above, SCOUT, refresh_above, learn_above),
+        rungs.cuts(FIRST, THEN, thresholds, SCOUT, learn),
+        rungs.cuts(FIRST, THEN, above, SCOUT, learn_above),
     )
     root = root_over("dense", 4)
     whole = Batch.whole(root)
     lower, upper = (tier.climber(root) for tier in tiers)
     below = lower.begin(whole, None, Until())
     on_boxes = upper.begin(whole, below, Until())
-    assert bool(upper.pool.learned) is (name == "found, learned")
-    assert bool(lower.pool.learned) is (name != "found, learned")
+    assert bool(upper.masks.learned) is (name == "found, learned")
+    assert bool(lower.masks.learned) is (name != "found, learned")
     assert on_boxes.variables.shape[1] <= upper.width
     batch = domains(root, "all")
     row = upper.adopt(batch, below.variables[batch.clause], lower)
@@ -389,7 +368,7 @@ def test_tiers_that_learn_masks_beside_tiers_that_do_not(name: str) -> None:
 def test_new_masks_are_those_of_the_domains_own_clause() -> None:
     root = root_over("residual", 1)
     (old, below), (new, whole) = begun(TIERS["slopes"], root), begun(TIERS["learned"], root)
-    size = sum(root.net.groups[k].inputs for k in new.pool.learned)
+    size = sum(root.net.groups[k].inputs for k in new.masks.learned)
     learned = whole.variables[:, -size:]
     assert not torch.equal(learned[0], learned[1])
     clause = torch.tensor([1, 0, 1])
@@ -408,7 +387,7 @@ def test_a_tier_with_cuts_at_fewer_groups_than_the_one_below(monkeypatch: pytest
     lower, upper = one.climber(root), two.climber(root)
     below = lower.begin(whole, None, Until())
     upper.begin(whole, below, Until())
-    assert upper.pool.groups < lower.pool.groups
+    assert upper.masks.groups < lower.masks.groups
     every = [torch.arange(size) for size in root.sizes]
     found, expected = (upper.adopt(whole, below.variables, lower, kept) for kept in (None, every))
     assert found is not None

@@ -158,7 +158,7 @@ class Schedule:
             seconds.append(time.perf_counter() - began)
         if until.expired():  # then both were cut short
             return
-        names, groups = (self.name(0), bare.name), (k + 1 for k in self.climbers[0].pool.groups)
+        names, groups = (self.name(0), bare.name), (k + 1 for k in self.climbers[0].masks.groups)
         self.looked = Look.at(names, (lower[0], lower[1]), (seconds[0], seconds[1]), groups)
         if self.looked is not None and self.looked.chosen == bare.name:
             self.climbers[0], self.widths[0], self._costs[0] = bare, bare.width, Cost(bare.iterations)

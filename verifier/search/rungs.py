@@ -31,19 +31,18 @@ def cuts(
     ascent: Ascent,
     thresholds: tuple[Threshold, ...] = (0.5,),
     scout: Ascent = SCOUT,
-    refresh: int | None = None,
     learn: bool = False,
 ) -> Tier:
     """For every threshold also a cut at each kink; its masks are found on the whole boxes and inherited.
 
-    Those of a single cut may be learned from there on, in every domain, if they are not found anew.
+    Those of a single cut may be learned from there on, in every domain.
     """
     name = "propagated" if len(thresholds) == 1 else f"propagated_{len(thresholds)}"
     on_boxes = Propagated.one_by_one(scout, first, thresholds)
-    if learn and refresh is None:
+    if learn:
         on_boxes = on_boxes.learned()
     plain = slopes(first, ascent)
-    return Tier(name, on_boxes, replace(on_boxes, ascent=ascent), ascent.iterations, refresh=refresh, plain=plain)
+    return Tier(name, on_boxes, replace(on_boxes, ascent=ascent), ascent.iterations, plain=plain)
 
 
 def multipliers(name: str, solver: Solver, iterations: int, together: int = 64) -> Tier:
@@ -67,9 +66,7 @@ class CutTierOptions(SlopeTierOptions, frozen=True):
     root: AscentOptions = AscentOptions(first_step=0.1, last_step=0.005)
     scout: AscentOptions = AscentOptions(40, 0.05, 0.02)  # without cuts; its forward points are where masks are found
     thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
-    learn: bool = True  # the masks too, if there is one cut per neuron, its threshold is 1/2, and `refresh` is null
-    # In domains whose depth is a multiple of it, a new mask takes the place of the least used one; null: never.
-    refresh: Positive | None = None
+    learn: bool = True  # the masks too, if there is one cut per neuron and its threshold is 1/2
 
 
 class BddPlusTierOptions(BddPlusOptions, frozen=True):
@@ -110,7 +107,7 @@ def cut_tier(options: CutTierOptions) -> Tier:
     first, then, scout = _short(options.root), _short(options), _short(options.scout)
     if not options.thresholds:
         return slopes(first, then)
-    return cuts(first, then, options.thresholds, scout, options.refresh, options.learn)
+    return cuts(first, then, options.thresholds, scout, options.learn)
 
 
 @TIERS.register("bdd_plus", BddPlusTierOptions)

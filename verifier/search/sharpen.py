@@ -30,6 +30,9 @@ SOON = 0.5
 BESIDE = 0.8
 """The part of the time that is left which a stage on a core of its own may take: the search must have some of it."""
 
+DEAR = 2.0
+"""Seconds for the whole boxes; where they take longer, even a search that need not wait does some splits first."""
+
 HALF = 0.5
 """Where less of a tree is left, splits do their work."""
 
@@ -83,7 +86,10 @@ class Sharpening:
     trees: Trees | None = None
 
     def at_once(self) -> Sharpening:
-        """The same without waiting: curves in deep networks gain more by bounds of hidden neurons than by splits."""
+        """The same without waiting: curves in deep networks gain more by bounds of hidden neurons than by splits.
+
+        Only where whole boxes are dear (attention, with products of many terms) splits come first.
+        """
         return replace(self, after=0.0)
 
     @property
@@ -209,7 +215,7 @@ class Sharpener:
 
     def told(self, losses: Sequence[Sequence[Float[Tensor, " _"]]], seconds: float = 0.0) -> None:
         """What the search loses at each neuron of every group, box by box, and how long it took to find out."""
-        if self._stage == 0 and self._wait:
+        if self._stage == 0 and (self._wait or seconds > DEAR):
             self._wait = max(self._wait, seconds)
         self._blunt = replace(self._blunt, losses=dict(zip(self._blunt.known, losses, strict=True)))
 

@@ -1,7 +1,7 @@
 """The rungs of the ladder of bounds: a tier is a solver with its ascents, on the whole boxes and in the tree.
 
 `Tier.climber` makes the object that works on one problem.  The variables travel with the domains, as rows of one table:
-a child starts where its parent ended.  Masks are large, so domains only name the row of a pool.
+a child starts where its parent ended.  Masks that are no variables are those of the whole boxes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verifier.bounding.core.ascent import Ascent, Average, Averaging, Steps
+from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Objective, Until
 from verifier.bounding.core.closing import crossed
-from verifier.bounding.core.state import cat, repeated
+from verifier.bounding.core.state import repeated
 from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.bounding.cuts.masks import CutMasks
 from verifier.bounding.solvers.alpha_crown import AlphaCrown
@@ -35,9 +35,6 @@ from verifier.shapes import Bool, Float, Int, Tensor
 
 CLOSE_TOGETHER = 128
 """How many domains are proved at once: float64 takes twice the memory."""
-
-POOL_BYTES = 2**28
-"""The memory of all masks; beyond it none are found anew."""
 
 WEIGHING = Ascent(30, Steps(0.2, 0.02))
 """How the weights of several rows are found for solvers that do not choose them."""
@@ -85,7 +82,6 @@ class Climbed:
     objective: Objective
     retrace: Retrace  # a backward sweep, for branching
     iterations: int
-    masks: Int[Tensor, " D"]  # the rows of cuts that children inherit
     x0: Float[Tensor, "D n0"] | None  # where the relaxation attains its bound; None: where the sweep says
 
     def minimisers(self, rows: Int[Tensor, " d"]) -> Float[Tensor, "d n0"]:
@@ -102,7 +98,6 @@ class Tier:
     solver: Solver
     iterations: int  # on each domain of the tree
     together: int | None = None  # domains that are bounded at a time; None: all
-    refresh: int | None = None  # masks are found anew in domains whose depth is a multiple of it
     plain: Tier | None = None  # the same without cuts, if it has some
 
     def climber(self, root: Root) -> Climber:
@@ -112,15 +107,13 @@ class Tier:
 class Climber:
     """A tier at work on the domains of one problem.
 
-    It runs in float32 if what the solver finds can be proved afterwards, else in float64.  The masks of all domains lie
-    in one pool; at first it has a row per clause.
+    It runs in float32 if what the solver finds can be proved afterwards, else in float64.
     """
 
     def __init__(self, tier: Tier, root: Root) -> None:
         self.tier, self.root = tier, root
         self.name, self.iterations = tier.name, tier.iterations
-        self.pool = CutMasks()
-        self.rows = 0  # of the pool
+        self.masks = CutMasks()  # a row per clause
         self.weights: Tensor | None = None  # of the rows of each clause, where they are no variables
         self.learned: dict[int, Tensor] = {}  # masks that are variables, by group: those of each clause's whole box
 
@@ -148,23 +141,20 @@ class Climber:
         bound = self._in_turn(whole, task, begin)
         bound = replace(bound, state=solver.lean(task, variables_of(bound)))
         state = solver.inherited(variables_of(bound))
-        self.pool, self.rows = state.masks, len(whole)
+        self.masks = state.masks
         self.learned = self._masks_of(state)
-        return self._climbed(whole, task, bound, whole.masks)
+        return self._climbed(whole, task, bound)
 
     def climb(self, batch: Batch, start: Float[Tensor, "D V"], until: Until) -> Climbed:
         """Bound domains from the variables of their parents."""
-        solver, averaging = self.tier.solver, self._averaging()
+        solver = self.tier.solver
         state = replace(self._state(start), masks=self._masks(batch))
 
         def solve(task: Task, rows: Tensor | slice) -> Solved:
-            return solver.resume(task, until, state.select(rows), averaging)
+            return solver.resume(task, until, state.select(rows))
 
         task = self._task(batch)
-        bound = self._in_turn(batch, task, solve)
-        average = None if averaging is None else averaging.average
-        masks = batch.masks if average is None else self._refreshed(batch, task, variables_of(bound), average)
-        return self._climbed(batch, task, bound, masks)
+        return self._climbed(batch, task, self._in_turn(batch, task, solve))
 
     def probe(self, batch: Batch, start: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
         """Cheap bounds from given variables, for trying out splits."""
@@ -181,14 +171,14 @@ class Climber:
         solver, state = self.tier.solver, other._state(variables)
         if kept is not None and not (solver.weighs and other.tier.solver.weighs):
             return None  # the weights of the rows, which are no variables, were others
-        if kept is None and other.pool.places:  # all are kept, but cuts may be at other groups
+        if kept is None and other.masks.places:  # all are kept, but cuts may be at other groups
             kept = [torch.arange(size, device=variables.device) for size in self.root.sizes]
         if kept is not None:
-            state = other._restricted(state, kept, self.pool)
+            state = other._restricted(state, kept, self.masks)
         task = self._task(batch.select(slice(0, 1)) if solver.weighs else batch)  # faces ask for sizes only
-        state = replace(converted(task, state, solver.kind), masks=self.pool).ready(task)
+        state = replace(converted(task, state, solver.kind), masks=self.masks).ready(task)
         for k, masks in self._masks_of(state).items():
-            if k not in other.pool.learned:  # new variables begin where those of the whole box ended
+            if k not in other.masks.learned:  # new variables begin where those of the whole box ended
                 masks.copy_(self.learned[k][batch.clause])
         return self._row(state)
 
@@ -199,10 +189,10 @@ class Climber:
             index[: len(index) // group.function.arity] for index, group in zip(kept, self.root.net.groups, strict=True)
         ]
         plain = [*self.root.neurons, *self.root.sizes]
-        sizes = [*plain, *(self.root.sizes[k] for _, k in self.pool.places)]
+        sizes = [*plain, *(self.root.sizes[k] for _, k in self.masks.places)]
         parts = state.point[..., : sum(sizes)].split(sizes, dim=-1)
         found = [part[..., index] for part, index in zip(parts, [*neurons, *kept], strict=False)]
-        shares = dict(zip(self.pool.places, parts[len(plain) :], strict=True))
+        shares = dict(zip(self.masks.places, parts[len(plain) :], strict=True))
         for place in masks.places:
             index = kept[place[1]]
             old = shares.get(place)
@@ -215,7 +205,7 @@ class Climber:
 
     def _masks_of(self, state: Variables) -> dict[int, Float[Tensor, "D S n"]]:
         """The masks among the variables, by group: views.  Require: the state has those of the pool."""
-        sizes = {k: self.root.net.groups[k].inputs for k in self.pool.learned}
+        sizes = {k: self.root.net.groups[k].inputs for k in self.masks.learned}
         if not sizes:
             return {}
         parts = state.point[..., -sum(sizes.values()) :].split([*sizes.values()], dim=-1)
@@ -226,10 +216,10 @@ class Climber:
         return task if self.weights is None else Task(task.sweep, task.weighted(self.weights[batch.clause]))
 
     def _masks(self, batch: Batch) -> CutMasks:
-        """The masks that the domains have inherited."""
-        if self.rows == 1:  # all have the same
-            return repeated(self.pool, len(batch))
-        return self.pool.select(batch.masks)
+        """The masks of each domain's clause."""
+        if self.root.clauses == 1:  # all have the same
+            return repeated(self.masks, len(batch))
+        return self.masks.select(batch.clause)
 
     def _state(self, variables: Float[Tensor, "D V"]) -> Variables:
         """Rows of the table of variables as a state, without masks."""
@@ -251,7 +241,7 @@ class Climber:
         parts = torch.arange(len(batch), device=self.root.device).split(together)
         return Solved.joined([bound(self._task(batch.select(rows), dtype), rows) for rows in parts], dim=0)
 
-    def _climbed(self, batch: Batch, task: Task, bound: Solved, masks: Int[Tensor, " D"]) -> Climbed:
+    def _climbed(self, batch: Batch, task: Task, bound: Solved) -> Climbed:
         state = variables_of(bound)
         if self.weights is not None:
             state = replace(state, weights=self.weights[batch.clause])
@@ -270,25 +260,8 @@ class Climber:
             objective,
             plain if bound.retrace is None else bound.retrace,
             bound.iterations - bound.scouted,
-            masks,
             None if bound.x0 is None else bound.x0[:, 0].float(),
         )
-
-    def _averaging(self) -> Averaging | None:
-        room = bool(self.pool.places) and self.rows * self.pool.bytes_each < POOL_BYTES
-        return Averaging(max(1, self.iterations // 2)) if self.tier.refresh and room else None
-
-    def _refreshed(self, batch: Batch, task: Task, state: Variables, average: Average) -> Int[Tensor, " D"]:
-        """The rows of masks for the children: where it is time, the least used cut has given way to a new one."""
-        assert self.tier.refresh is not None
-        depth = batch.depth[average.rows]
-        due = average.rows[(depth > 0) & (depth % self.tier.refresh == 0)]
-        if not len(due):
-            return batch.masks
-        self.pool = cat([self.pool, self.tier.solver.renewed(task, state, average, due)])
-        numbers = torch.arange(self.rows, self.rows + len(due), device=due.device)
-        self.rows += len(due)
-        return batch.masks.index_copy(0, due, numbers)
 
 
 def _weighed(whole: Batch, until: Until) -> Float[Tensor, "C 1 m"]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from bounding.cases import random_rows, root, value
 
-from verifier.bounding.core.ascent import Ascent, Averaging, Steps
+from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Until
 from verifier.bounding.core.sweep import Sweep
 from verifier.bounding.cuts.masks import Geometries
@@ -255,25 +255,6 @@ def test_without_cuts_there_is_nothing_to_drop() -> None:
     for solver in (ONE, AlphaCrown(FIRST)):
         state = variables_of(AlphaCrown(FIRST).begin(task, Until()))
         assert solver.lean(task, state) is state
-
-
-def test_cuts_are_renewed_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New masks are those of the groups that have kept theirs."""
-    task, solver = task_of("dense"), Propagated.in_rounds(FIRST, THEN, (0.5, 0.5), averaged=8)
-    state = gaining(task, solver)
-    least, weak = between(state, task)
-    monkeypatch.setattr(propagated, "LEAST", least)
-    found, averaging = solver.lean(task, state), Averaging(5)
-    best = variables_of(solver.solve(task, found, Until(), averaging))
-    assert averaging.average is not None
-    masks = solver.renewed(task, best, averaging.average, torch.tensor([1]))
-    assert weak not in masks.groups
-    assert masks.places == found.masks.places
-    again = replace(best.select(torch.tensor([1])), masks=masks)
-    region, net = task.sweep.region.select(slice(1, 2)), task.sweep.net
-    here = Task(Sweep.prepare(net, region, len(net.layers)), task.objective)
-    values = value(net, task.objective, networks.points(region.lower, region.upper, 400, SEED))
-    assert bool((values >= again.lower(here)).all())
 
 
 def test_more_cuts_are_found_where_a_parent_has_some() -> None:

@@ -26,7 +26,6 @@ from verifier.functions import PRODUCT, RELU, Function
 from verifier.functions.sigmoids import Sigmoid, Tanh
 from verifier.network.network import Affine, Network
 from verifier.operators import Dense
-from verifier.search import rungs
 from verifier.search.domains import Outcome
 from verifier.search.journal import Journal, Listener, Split
 from verifier.search.ladder import Ladder
@@ -59,7 +58,7 @@ def open_domains(space: SignSpace, steps: int) -> SignDomains:
 
 
 def batch_of(space: SignSpace, some: SignDomains) -> Batch:
-    return Batch(space.root, some.clause, some.signs, some.masks, some.bounds)
+    return Batch(space.root, some.clause, some.signs, some.bounds)
 
 
 def contains(batch: Batch, x: torch.Tensor) -> torch.Tensor:
@@ -315,13 +314,6 @@ def test_a_search_with_sharper_bounds_and_one_of_two_processes_agree_with_the_or
     for search in (replace(plain, sharpening=sharpening), replace(plain, cores=2)):
         outcome = search.run(problem, unbounded(problem), instances.target(problem), Clock.begin(60), ignore)
         assert outcome.witness is None
-
-
-def test_cuts_are_not_found_anew_where_no_group_takes_any() -> None:
-    root = curved_root(1, (Sigmoid(),))
-    short = Ascent(2, Steps(0.1, 0.1))
-    policy = replace(INTERVALS, ladder=Ladder((rungs.cuts(short, short, (0.5, 0.5), short, refresh=1),)), fill=4)
-    assert len(begun(SignSpace(root, policy, Until(), nobody), 4)) > 4
 
 
 @pytest.mark.parametrize(

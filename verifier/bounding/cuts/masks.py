@@ -120,11 +120,6 @@ class CutMasks(State):
         return len(self.cuts)
 
     @property
-    def bytes_each(self) -> int:
-        """The memory that the masks of one region take."""
-        return sum(g.bits[:1].numel() * g.bits.element_size() for cut in self.cuts for g in cut if g is not None)
-
-    @property
     def places(self) -> list[tuple[int, int]]:
         """Every cut and the groups that take it, in the order of the variables; both count from 0."""
         return [(c, k) for c, cut in enumerate(self.cuts) for k, bits in enumerate(cut) if bits is not None]
@@ -239,22 +234,3 @@ def _middle(kinks: Kinks, x: Float[Tensor, "d S n"], x_hat: Float[Tensor, "d S n
     x, x_hat = x.index_select(-1, kinks.index), x_hat.index_select(-1, kinks.index)
     ends = x / kinks.u_hat + (x_hat - kinks.l_hat - x) / -kinks.l_hat
     return torch.where(kinks.ambiguous, 0.5 * ends, 0.0).clamp(0.0, 1.0)
-
-
-def refreshed(masks: CutMasks, uses: Float[Tensor, "D C"], new: CutMasks) -> CutMasks:
-    """Masks in which every region's least used cuts have given way to new ones.
-
-    Require: at most as many new cuts, of the same form and at the same groups as all old ones.
-    """
-    weakest = uses.argsort(dim=1)[:, : new.count]
-    cuts = []
-    for c, old in enumerate(masks.cuts):
-        groups = old
-        for n, fresh in enumerate(new.cuts):
-            groups = tree_map(partial(_where, weakest[:, n] == c), fresh, groups)
-        cuts.append(groups)
-    return CutMasks(tuple(cuts))
-
-
-def _where(here: Bool[Tensor, " D"], new: Bool[Tensor, "D #S ..."], old: Bool[Tensor, "D #S ..."]) -> Tensor:
-    return torch.where(here.reshape(-1, *[1] * (new.dim() - 1)), new, old)

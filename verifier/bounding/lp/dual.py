@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from verifier.bounding.core.ascent import Averaging
 from verifier.bounding.core.base import Until, widest
 from verifier.bounding.core.state import cat
 from verifier.bounding.cuts.masks import CutMasks, Form
@@ -95,7 +94,7 @@ class LinearPrograms(MultiplierSolver):
         """What is left where there is no time for a program."""
         return self.begun_at(task, Start.LINEAR) if parent is None else self.settled(task, self.inherited(parent))
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
+    def solve(self, task: Task, state: Variables, until: Until) -> Solved:
         start = state.start(task, state.dual(task))
         found = self._proposals(task, start, until)
         proposed = cat([cat([one.state for one in row], dim=1) for row in found])

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import Ascent, Average, Averaging, Climb, Steps
+from verifier.bounding.core.ascent import Ascent, Average, Climb, Steps
 from verifier.bounding.core.base import Bounder, Until, widest
 from verifier.bounding.core.sweep import Values
 from verifier.bounding.cuts.masks import CutMasks, Form, MostViolated, RandomMasks, Selection
@@ -133,21 +133,21 @@ class ActiveSet(MultiplierSolver):
         first = self.warmed(self.initial, task, self.init(task), until)
         return first.then(self.solve(task, variables_of(first), until))
 
-    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Solved:
+    def resume(self, task: Task, until: Until, parent: Variables) -> Solved:
         """A little of Big-M, then masks."""
         first = self.warmed(self.resumed, task, self.init(task, parent), until)
-        return first.then(self.solve(task, variables_of(first), until, averaging))
+        return first.then(self.solve(task, variables_of(first), until))
 
     def warmed(self, ascent: Ascent, task: Task, state: Variables, until: Until) -> Solved:
         """An ascent on the multipliers that there are, without new masks."""
         dual = state.dual(task)
         return proved(dual, ascent.run(dual, state.start(task, dual), until, watch=self.watch), state)
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
+    def solve(self, task: Task, state: Variables, until: Until) -> Solved:
         dual = state.dual(task)
         assert isinstance(dual, Lagrangian)
         growing = Growing(self, task, dual, state.masks)
-        best = self.ascent.run(dual, state.start(task, dual), until, averaging, self.watch, growing.grown)
+        best = self.ascent.run(dual, state.start(task, dual), until, watch=self.watch, grown=growing.grown)
         return proved(growing.dual, best, replace(state, masks=growing.masks))
 
     def bytes_each(self, task: Task) -> int:

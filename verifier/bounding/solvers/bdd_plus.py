@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import Averaging, Steps
+from verifier.bounding.core.ascent import Steps
 from verifier.bounding.core.base import Bounder, Until, minimise_over_input, widest
 from verifier.bounding.solvers.decomposition import Decomposition, PairVariables, vertex
 from verifier.bounding.solvers.solver import Certified, Sizes, Solved, Solver, Task, Variables
@@ -83,7 +83,7 @@ class BddPlus(Solver):
         better = dual.evaluate(known).lower > dual.evaluate(start).lower
         return replace(parent, point=torch.where(better.unsqueeze(-1), known, start))
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
+    def solve(self, task: Task, state: Variables, until: Until) -> Solved:
         assert isinstance(state, PairVariables)
         dual = state.dual(task)
         point = state.start(task, dual)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import Ascent, Averaging, Steps
+from verifier.bounding.core.ascent import Ascent, Steps
 from verifier.bounding.core.base import Bounder, Until, widest
 from verifier.bounding.solvers.multipliers import MultiplierSolver, Start, proved
 from verifier.bounding.solvers.solver import Certified, Solved, Task, Variables
@@ -47,9 +47,9 @@ class BigM(MultiplierSolver):
     def init(self, task: Task, parent: Variables | None = None) -> Variables:
         return self.begun_at(task, self.start) if parent is None else self.settled(task, self.inherited(parent))
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
+    def solve(self, task: Task, state: Variables, until: Until) -> Solved:
         dual = state.dual(task)
-        return proved(dual, self.ascent.run(dual, state.start(task, dual), until, averaging, self.watch), state)
+        return proved(dual, self.ascent.run(dual, state.start(task, dual), until, watch=self.watch), state)
 
     def bytes_each(self, task: Task) -> int:
         return 24 * widest(task.sweep.net, task.sweep.layer) * task.sweep.region.lower.element_size()

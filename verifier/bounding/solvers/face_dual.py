@@ -222,8 +222,8 @@ class FaceSolver(Solver):
         point = ConjunctionDual(faces, task.rows).best_start()
         return replace(blank, point=point[..., : faces.variables], weights=point[..., faces.variables :])
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
-        return self.climb(task, state, self.ascent, until, averaging)
+    def solve(self, task: Task, state: Variables, until: Until) -> Solved:
+        return self.climb(task, state, self.ascent, until)
 
     def climb(
         self, task: Task, state: Variables, ascent: Ascent, until: Until, averaging: Averaging | None = None

@@ -30,7 +30,7 @@ from verifier.bounding.core.sweep import Choice, Route, Sweep
 from verifier.bounding.cuts.anderson import Cut
 from verifier.bounding.cuts.balanced import BalancedGeometry
 from verifier.bounding.cuts.faces import CutFaces, Face
-from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, Threshold, find_masks, refreshed
+from verifier.bounding.cuts.masks import CutMasks, Form, Geometries, Threshold, find_masks
 from verifier.bounding.solvers.alpha_crown import AlphaCrownOptions, SlopeDual, Slopes
 from verifier.bounding.solvers.face_dual import FaceDual, FaceSolver, FaceVariables, SlopePoint
 from verifier.bounding.solvers.solver import (
@@ -44,7 +44,7 @@ from verifier.bounding.solvers.solver import (
     variables_of,
 )
 from verifier.registry import AscentOptions, Count, Positive, Share, Step
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Float, Tensor
 
 LEAST = 0.01
 """The part of what all cuts gain that those of a group have to gain, or else they are not worth their passes."""
@@ -222,18 +222,6 @@ class PropagatedDual(FaceDual):
             found.append(total)
         return torch.stack(found, dim=1)
 
-    def uses(self, point: Float[Tensor, "D S V"], at: SlopePoint) -> Float[Tensor, "D C"]:
-        """How much the bound leans on each cut: its multipliers, summed over all kinks."""
-        count = max((block.cut for block in self.layout.blocks), default=-1) + 1
-        found = point.new_zeros(point.shape[0], count)
-        faces = [_face(choice) for choice in at.choices]
-        weights = [() if face is None else face.weights for face in faces]
-        for block, weight in zip(self.layout.blocks, self.layout.in_order(weights), strict=True):
-            lam = at.trace.coefficients[block.group]
-            if lam is not None:
-                found[:, block.cut] -= (lam.clamp(max=0) * weight).sum(dim=(1, 2))
-        return found
-
 
 def _bent(sweep: Sweep, k: int, cuts: Sequence[Cut]) -> CutFaces | None:
     """Faces that some cuts of group k, counted from 0, can turn; None if it has no kinks."""
@@ -395,17 +383,6 @@ class Propagated(FaceSolver):
         worth = (share[clear] >= LEAST).any(dim=0).tolist()
         found = frozenset(k for k in state.masks.groups if worth[k])
         return found or state.masks.groups
-
-    def renewed(self, task: Task, state: Variables, average: Average, rows: Int[Tensor, " d"]) -> CutMasks:
-        """A new one takes the place of the cut that is used least.
-
-        Shares are relative, so the new cut starts with those of the old one.
-        """
-        assert isinstance(state, Shares)
-        dual = PropagatedDual.of(task.geometries, task.weighted(state.weights), state.masks)
-        uses = dual.uses(state.point, dual.evaluate(state.point))
-        new = find(task, average, self.thresholds[0], state.masks.groups)
-        return refreshed(state.masks.select(rows), uses[rows], new.select(rows))
 
     def bytes_each(self, task: Task) -> int:
         """What an ascent keeps of one objective in one region: sweeps, variables, masks, and one masked pass."""

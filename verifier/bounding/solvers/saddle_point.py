@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from verifier.bounding import BOUNDERS
-from verifier.bounding.core.ascent import LEAVE_BELOW, Adam, Ascent, Averaging, Dual, Steps
+from verifier.bounding.core.ascent import LEAVE_BELOW, Adam, Ascent, Dual, Steps
 from verifier.bounding.core.base import Bounder, Until, Watch, widest
 from verifier.bounding.core.state import State, tree_map
 from verifier.bounding.solvers.active_set import (
@@ -244,11 +244,11 @@ class SaddlePoint(MultiplierSolver):
         first = self.initial.begin(task, until)
         return first.then(self.solve(task, variables_of(first), until))
 
-    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Solved:
+    def resume(self, task: Task, until: Until, parent: Variables) -> Solved:
         first = self.initial.warmed(self.initial.resumed, task, self.init(task, parent), until)
         return first.then(self.solve(task, variables_of(first), until))
 
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
+    def solve(self, task: Task, state: Variables, until: Until) -> Solved:
         """Frank-Wolfe from the prices of given multipliers, and from their primal point, if they have one."""
         assert isinstance(state, MultiplierVariables)
         dual = state.dual(task)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch.nn.functional import pad
 
-from verifier.bounding.core.ascent import Average, Averaging, Dual
+from verifier.bounding.core.ascent import Dual
 from verifier.bounding.core.base import Bound, Bounder, Objective, Region, Until, Watch, together, widest
 from verifier.bounding.core.closing import closes
 from verifier.bounding.core.state import State
@@ -24,7 +24,7 @@ from verifier.bounding.core.sweep import Sweep, Trace
 from verifier.bounding.cuts.masks import CutMasks, Geometries
 from verifier.bounding.rows import Conjunction
 from verifier.network.network import Network
-from verifier.shapes import Bool, Float, Int, Tensor
+from verifier.shapes import Bool, Float, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,19 +226,19 @@ class Solver(TaskBounder):
         """
 
     @abstractmethod
-    def solve(self, task: Task, state: Variables, until: Until, averaging: Averaging | None = None) -> Solved:
-        """Improve a start.  Guarantee: a valid bound.  `averaging`, if given, collects the primal points on the way."""
+    def solve(self, task: Task, state: Variables, until: Until) -> Solved:
+        """Improve a start.  Guarantee: a valid bound."""
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Solved:
         """The same with what a parent knows, which may be of any kind."""
         return self.solve(task, self.init(task, None if parent is None else converted(task, parent, self.kind)), until)
 
-    def resume(self, task: Task, until: Until, parent: Variables, averaging: Averaging | None = None) -> Solved:
+    def resume(self, task: Task, until: Until, parent: Variables) -> Solved:
         """Bound parts of regions whose variables are known: what comes before an ascent there, and the ascent.
 
         Require: a parent of the solver's kind.
         """
-        return self.solve(task, self.init(task, parent), until, averaging)
+        return self.solve(task, self.init(task, parent), until)
 
     def lean(self, task: Task, state: Variables) -> Variables:
         """What was found on whole boxes, without what is not worth its time in parts of them."""
@@ -247,10 +247,6 @@ class Solver(TaskBounder):
     def inherited(self, state: Variables) -> Variables:
         """What children start from."""
         return state
-
-    def renewed(self, task: Task, state: Variables, average: Average, rows: Int[Tensor, " _"]) -> CutMasks:
-        """The masks that children of some regions inherit, after an ascent whose points `average` has collected."""
-        return state.masks.select(rows)
 
     def probe(self, task: Task, state: Variables) -> Float[Tensor, "D S"]:
         """Cheap bounds from given variables, for trying out splits."""

@@ -151,14 +151,12 @@ class Batch(State):
     """Domains as a bounding method sees them.
 
     `bounds`, if given, are l_hat and u_hat of the kinks that were computed for these domains, side by side.
-    `masks` is the row of cuts that each domain has inherited, for methods that keep some.  `halvings` counts the splits
-    at points; None: there were none.
+    `halvings` counts the splits at points; None: there were none.
     """
 
     root: Root
     clause: Int[Tensor, " D"]
     signs: Int8[Tensor, "D A"]
-    masks: Int[Tensor, " D"]
     bounds: Float[Tensor, "D B"] | None = None
     halvings: Int[Tensor, " D"] | None = None
 
@@ -175,7 +173,7 @@ class Batch(State):
     def whole(cls, root: Root) -> Batch:
         """Every clause on its whole box, with the signs that it implies."""
         clause = torch.arange(root.clauses, device=root.device)
-        return cls(root, clause, root.implied, clause)
+        return cls(root, clause, root.implied)
 
     def cut(self) -> tuple[Float[Tensor, "D A"], Float[Tensor, "D A"]]:
         """l_hat and u_hat of the kinks in float64, cut by the signs.  Where they cross, the domain is empty."""

@@ -61,7 +61,6 @@ class SignDomains(Domains):
 
     signs: Int8[Tensor, "D A"]
     rise: Float[Tensor, " D"]  # moving average of the improvement per level; NaN at the root
-    masks: Int[Tensor, " D"]
     variables: Float[Tensor, "D V"]  # half precision: a warm start, never a proof
     scores: Float[Tensor, "D A"]  # half precision: what splitting each kink promises
     bounds: Float[Tensor, "D B"]  # l_hat and u_hat of the kinks; B = 0 if they are the root's
@@ -179,11 +178,11 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         curved = self.root.curved
         if curved is None:
             bounds = mine.bounds if mine.bounds.shape[1] else None
-            return Batch(self.root, mine.clause, made.signs, mine.masks, bounds)
+            return Batch(self.root, mine.clause, made.signs, bounds)
         side, signs = torch.where(curved, made.signs, 0), torch.where(curved, 0, made.signs)
         bounds = halves(mine.bounds, side, points(mine.bounds, mine.shares))
         halvings = mine.depth - (mine.signs != 0).sum(dim=1) + (side != 0).sum(dim=1)
-        return Batch(self.root, mine.clause, signs, mine.masks, bounds, halvings)
+        return Batch(self.root, mine.clause, signs, bounds, halvings)
 
     def tighten(self, children: Brood) -> Brood:
         with self.bounding:
@@ -281,7 +280,6 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             tier,
             batch.signs,
             rise,
-            torch.where(tier == brood.tier, found.masks[rows], batch.clause),  # a higher tier has cuts of its own
             halved(variables),
             scores,
             batch.kept(),
@@ -332,7 +330,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         kept = kept.to(device)
         signs, clause = unpacked(kept.signs, self.root.kinks), kept.clause
         bounds = kept.bounds if kept.bounds.shape[1] else None
-        batch = Batch(self.root, clause, signs, clause, bounds)
+        batch = Batch(self.root, clause, signs, bounds)
         may = torch.cat([batch.select(rows).ambiguous() for rows in torch.arange(len(kept)).split(TOGETHER)])
         scores = torch.zeros_like(may, dtype=kept.scores.dtype).scatter_(1, kept.best.long(), kept.scores)
         variables = halved(self.schedule.starts(kept.tier, clause))
@@ -346,7 +344,6 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             kept.tier,
             signs,
             kept.rise,
-            clause.clone(),
             variables,
             torch.where(may, scores.clamp(min=0.0), -1.0).to(scores.dtype),
             kept.bounds,
@@ -379,7 +376,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
         if moved is None or not before.policy.tightening.travels:
             return super().adopt(domains, begun, before)
         empty, gone = going_on & contradicted, domains.select(~going_on)
-        here = Batch(before.root, domains.clause, domains.signs, domains.masks, torch.cat(ends, dim=1))
+        here = Batch(before.root, domains.clause, domains.signs, torch.cat(ends, dim=1))
         self._close(domains.number[empty], By.CROSSED, lambda: (here.select(empty), Crossed()))
         self.journal.hear(Superseded(gone.number, self.covering(gone)))
         dropped = begun.number[~anew]
@@ -412,7 +409,6 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
                     some,
                     tier=torch.zeros_like(some.tier),
                     signs=some.signs[:, places],
-                    masks=some.clause.clone(),
                     variables=halved(variables),
                     scores=some.scores[:, places],
                     bounds=torch.cat(bounds, dim=1) if bounds else some.bounds,
