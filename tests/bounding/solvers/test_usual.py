@@ -1,4 +1,4 @@
-"""What was best for other objectives: exact means of slopes, groups without use for cuts; valid and better bounds."""
+"""What was best for other objectives: exact means of slopes, useless cuts, masks worth learning; better bounds."""
 
 from __future__ import annotations
 
@@ -176,6 +176,16 @@ def deep(rows: int = 3, seed: int = 0) -> Task:
     return Task(prepared(net), random_rows(net, seed, rows))
 
 
+def of_clause(task: Task) -> Task:
+    """The same objectives as rows of a clause."""
+    objective = task.objective
+    assert objective.inputs is not None
+    assert objective.constant is not None
+    present = torch.ones(1, objective.count, dtype=torch.bool)
+    rows = Conjunction(objective.coefficients, objective.inputs, -objective.constant, present)
+    return Task.of_rows(task.sweep, rows)
+
+
 def test_each_layer_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     solver, usual = learner()
     useful = [frozenset({0, 2}), frozenset({0})]
@@ -210,14 +220,8 @@ def test_useless_groups_of_one_layer_take_no_cuts_before_the_next() -> None:
 def test_clauses_neither_ask_nor_tell_where_cuts_are_useless() -> None:
     """Their cuts are found on the whole boxes, and dropped there."""
     solver, usual = learner()
-    task = deep(1)
     usual.learn_cuts(2, frozenset({0, 1}), frozenset())
-    objective = task.objective
-    assert objective.inputs is not None
-    assert objective.constant is not None
-    present = torch.ones(1, 1, dtype=torch.bool)
-    rows = Conjunction(objective.coefficients, objective.inputs, -objective.constant, present)
-    found = variables_of(solver.begin(Task.of_rows(task.sweep, rows), Until()))
+    found = variables_of(solver.begin(of_clause(deep(1)), Until()))
     assert found.masks.groups == {0, 1, 2}
     assert not usual.knows_cuts(4)
 
@@ -228,12 +232,94 @@ def test_who_has_found_no_cuts_calls_none_useless() -> None:
     assert usual.cuts(4) == {0, 1, 2}
 
 
+# ---------------------------------------------------------------- masks
+
+
+def test_masks_are_worth_learning_from_a_seventh_on() -> None:
+    usual = UsualSlopes()
+    assert usual.masks_pay is None
+    for learned, given, pays in [(1.16, 1.0, True), (1.14, 1.0, False), (0.0, 0.0, True), (float("nan"), 1.0, False)]:
+        usual.learn_masks(learned, given)
+        assert usual.masks_pay is pays
+
+
+def of_masks(extra: float, monkeypatch: pytest.MonkeyPatch) -> tuple[Propagated, UsualSlopes]:
+    """A solver that may learn masks if that gains so much more."""
+    monkeypatch.setattr("verifier.bounding.solvers.usual.EXTRA", extra)
+    solver = Propagated.in_rounds(FEW, FEW, averaged=2).learned().learning()
+    assert solver.usual is not None
+    return solver, solver.usual
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_the_first_objectives_try_both_kinds_of_masks_and_the_others_take_the_better(
+    pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solver, usual = of_masks(-1.0 if pays else 1e9, monkeypatch)
+    found = solver.begin(deep(), Until())
+    assert usual.masks_pay is pays
+    assert bool(variables_of(found).masks.learned) is pays
+    alone = replace(solver, learns=pays, usual=None).begin(deep(), Until())
+    assert torch.equal(found.lower, alone.lower)
+    assert torch.equal(variables_of(found).point, variables_of(alone).point)
+    ascents = []
+    climb = Propagated.climb
+    monkeypatch.setattr(Propagated, "climb", lambda self, *a, **kw: ascents.append(self) or climb(self, *a, **kw))
+    again = variables_of(solver.begin(deep(seed=1), Until()))
+    assert bool(again.masks.learned) is pays
+    assert [one.learns for one in ascents] == [pays, pays]  # without cuts, then with them
+
+
+def test_learned_masks_are_told_by_what_they_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver, _ = of_masks(0.15, monkeypatch)
+    told: list[tuple[float, float]] = []
+    monkeypatch.setattr(UsualSlopes, "learn_masks", lambda self, *gains: told.append(gains))
+    solver.begin(deep(), Until())
+    bare = replace(solver, usual=None)
+    scouted = bare.climb(deep(), bare.init(deep()), FEW, Until()).lower
+    both = [replace(bare, learns=learns).begin(deep(), Until()).lower for learns in (True, False)]
+    assert told == [tuple(float((lower - scouted).sum()) for lower in both)]
+
+
+def test_clauses_neither_ask_nor_tell_whether_masks_are_worth_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver, usual = of_masks(1e9, monkeypatch)
+    task = of_clause(deep(1))
+    assert variables_of(solver.begin(task, Until())).masks.learned
+    assert usual.masks_pay is None
+    usual.masks_pay = False
+    assert variables_of(solver.begin(task, Until())).masks.learned
+
+
+def test_where_time_is_up_nobody_knows_which_masks_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver, usual = of_masks(1e9, monkeypatch)
+    clock = Clock.begin(60.0)
+    solve, late = Propagated.solve, Until(clock=clock)
+
+    def slow(self: Propagated, *args: object) -> object:
+        found = solve(self, *args)  # type: ignore[arg-type]
+        monkeypatch.setattr(Until, "expired", lambda self: True)
+        return found
+
+    monkeypatch.setattr(Propagated, "solve", slow)
+    assert variables_of(solver.begin(deep(), late)).masks.learned
+    assert usual.masks_pay is None
+
+
+# ---------------------------------------------------------------- parts
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("certified", [False, True])
-def test_parts_of_an_objective_learn_and_are_put_together(seed: int, certified: bool) -> None:
+@pytest.mark.parametrize("extra", [None, -1.0, 1e9])
+def test_parts_of_an_objective_learn_and_are_put_together(
+    seed: int, certified: bool, extra: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Memory for one row at a time: what the first part learns about cuts must not change the form of the others."""
     net = networks.dense(seed, (4, 8, 8, 8, 8, 2))
     region, rows = root(net, *networks.box(net, seed, 1.0)), random_rows(net, seed, 6)
     solver = replace(Propagated.in_rounds(FEW, FEW, averaged=5), memory_bytes=1)
+    if extra is not None:
+        monkeypatch.setattr("verifier.bounding.solvers.usual.EXTRA", extra)
+        solver = solver.learned()
     bounder = (Certified(solver) if certified else solver).learning()
     assert bounder.bound(net, region, rows, Until()).lower.shape == (1, 6)

@@ -43,6 +43,7 @@ from verifier.bounding.solvers.solver import (
     converts,
     variables_of,
 )
+from verifier.bounding.solvers.usual import UsualSlopes
 from verifier.registry import AscentOptions, Count, Positive, Share, Step
 from verifier.shapes import Float, Tensor
 
@@ -331,12 +332,21 @@ class Propagated(FaceSolver):
         return Shares(point)
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Solved:
-        """A parent's cuts take the place of those that would have been found first, if both learn masks or neither."""
+        """A parent's cuts take the place of those that would have been found first, if both learn masks or neither.
+
+        Where other objectives have told whether it pays to learn masks, they are learned only if it does.
+        """
+        usual = self.usual if task.rows is None else None
+        if self.learns and usual is not None and usual.masks_pay is False:
+            return replace(self, learns=False).begin(task, until, parent)
         if parent is not None and parent.masks.count and bool(parent.masks.learned) is not self.learns:
             parent = converted(task, parent, Slopes.kind)
         state = self.init(task, None if parent is None else converted(task, parent, self.kind))
         done = known = 0
-        among = state.masks.groups if state.masks.count else self._usual_groups(task)
+        among: Container[int] | None = state.masks.groups
+        if not state.masks.count:  # where cuts are worth looking for, as far as is known
+            among = None if usual is None else usual.cuts(task.sweep.layer)
+        trial = None
         for scout in self.scouts:
             known += len(scout.thresholds)
             if known <= state.masks.count:
@@ -350,15 +360,27 @@ class Propagated(FaceSolver):
             new = [find(task, averaging.average, threshold, among, self.learns) for threshold in scout.thresholds]
             state = replace(state, masks=CutMasks((*state.masks.cuts, *(cut for mask in new for cut in mask.cuts))))
             state = state.ready(task)
+            if self.learns and usual is not None and usual.masks_pay is None:
+                given = find(task, averaging.average, scout.thresholds[0], among)
+                trial = replace(found, state=replace(found.state, masks=given))
         best = self.solve(task, state, until)
-        if self.usual is not None and task.rows is None and not self.usual.knows_cuts(task.sweep.layer):
+        if usual is not None and trial is not None:
+            best = self._better(task, usual, trial, best, until)
+        if usual is not None and not usual.knows_cuts(task.sweep.layer):
             end = variables_of(best)
-            self.usual.learn_cuts(task.sweep.layer, end.masks.groups, self._useful(task, end))
+            usual.learn_cuts(task.sweep.layer, end.masks.groups, self._useful(task, end))
         return replace(best, iterations=done + best.iterations, scouted=done)
 
-    def _usual_groups(self, task: Task) -> Container[int] | None:
-        """Where cuts are worth looking for, as far as is known."""
-        return None if self.usual is None or task.rows is not None else self.usual.cuts(task.sweep.layer)
+    def _better(self, task: Task, usual: UsualSlopes, begun: Solved, learned: Solved, until: Until) -> Solved:
+        """The bound by learned masks, or that from a start with given ones, whichever is worth its time.
+
+        `usual` remembers which, so that all other objectives are bounded the same way.
+        """
+        given = self.solve(task, variables_of(begun).ready(task), until)
+        if until.expired():
+            return learned
+        usual.learn_masks(*(float((bound.lower - begun.lower).sum()) for bound in (learned, given)))
+        return learned if usual.masks_pay else given
 
     def lean(self, task: Task, state: Variables) -> Variables:
         """Without the cuts of groups where they gain next to nothing: in many networks that is all but a few."""

@@ -1,10 +1,11 @@
-"""What was best for other objectives of the same network: lower slopes of ReLUs, and the groups that cuts help at.
+"""What was best for other objectives of the same network: slopes of ReLUs, groups that cuts help at, kinds of masks.
 
 Objectives at neurons of one layer after the other ask for much the same slopes before it.  Ascents that begin with the
 mean of those slopes, weighted by the coefficients that take them, are after four iterations where they would be after
 eight.  Any slopes give a valid bound.
 
 Cuts gain something at few groups, in deep networks mostly the first ones.  Elsewhere they only cost their passes.
+Learning their masks gains much in dense networks and little in others, so the first objectives try both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import torch
 from verifier.bounding.core.sweep import Kinks, Sweep
 from verifier.shapes import Float, Tensor
 
+EXTRA = 0.15
+"""What masks have to gain by being learned, in parts of what an ascent with given ones gains: it takes longer."""
+
 FADING = 0.5
 """How much of what was learned before counts beside the newest objectives."""
 
@@ -28,6 +32,8 @@ class UsualSlopes:
     _seen: dict[int, tuple[Float[Tensor, " a"], Float[Tensor, " a"]]] = field(default_factory=dict)
     # For each layer, at which groups, counted from 0, cuts were tried for its objectives, and where they helped.
     _told: dict[int, tuple[frozenset[int], frozenset[int]]] = field(default_factory=dict)
+
+    masks_pay: bool | None = None  # whether it pays to learn masks; None: nobody has tried
 
     def begin(self, sweep: Sweep, point: Float[Tensor, "D S V"]) -> Float[Tensor, "D S V"]:
         """The point with the usual slopes, where some are known.  Require: the slopes of all groups come first."""
@@ -71,6 +77,10 @@ class UsualSlopes:
     def learn_cuts(self, layer: int, tried: frozenset[int], useful: frozenset[int]) -> None:
         """At which groups cuts were tried for objectives of a layer, and where they helped."""
         self._told[layer] = tried, useful
+
+    def learn_masks(self, learned: float, given: float) -> None:
+        """What ascents with learned and with given masks have gained over bounds without cuts."""
+        self.masks_pay = learned >= (1.0 + EXTRA) * given
 
     def _knows(self, k: int, slopes: Float[Tensor, "D S a"]) -> bool:
         return k in self._seen and self._seen[k][0].shape == slopes.shape[-1:]
