@@ -83,7 +83,7 @@ def crown(net: Network, region: Region, k: int, slope: Slope = Slope.ADAPTIVE) -
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("slope", Slope)
-@pytest.mark.parametrize("most", [0.0, 0.7, 10.0])
+@pytest.mark.parametrize("most", [0.0, 0.3, 0.7, 10.0])
 def test_in_float64_they_are_those_of_whole_sweeps(
     family: str, slope: Slope, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,17 +109,29 @@ def test_in_float32_they_are_a_little_lower_and_never_higher(exact: bool, seed: 
         assert bool((mine >= plain - 2e-3 * size).all())
 
 
-@pytest.mark.parametrize("faster", [0.0, 1e9])
-def test_maps_that_are_written_out_change_nothing(faster: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "FASTER", dict.fromkeys(BOTH, faster))
+@pytest.mark.parametrize("dtype", BOTH)
+def test_whole_rows_hold_no_neurons_that_block(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What these pay does not matter: their tables may hold anything."""
     monkeypatch.setattr(passes, "MOST", 0.0)
     net = images(5)
     region = bounded(net, 5, 0.1)
-    for k in range(2, len(net.layers)):
-        torch.testing.assert_close(swept(net, region, k, torch.float64), crown(net, region, k), rtol=1e-10, atol=1e-10)
+    known = before(region, 7)
+    maps = Passes(net.to(dtype=dtype))
+    sweep = LocalSweep.of(maps, known, Reference.of(net, known, 7), Slope.ADAPTIVE)
+    blocked = 0
+    for k, toll in enumerate(sweep.tolls, 1):
+        live = maps.neurons(known, k)
+        blocks = torch.ones(len(toll.tables[0]), dtype=torch.bool).index_fill_(0, live, False)
+        assert torch.equal(blocks, region.u_hat[k - 1][0] <= 0)
+        toll.tables[:, blocks] = torch.nan
+        blocked += int(blocks.sum())
+    assert blocked > 100
+    every = torch.arange(4)
+    assert bool(sweep.lower(every, torch.ones(4, dtype=torch.float64)).isfinite().all())
 
 
-def test_early_groups_of_images_are_swept_over_patches() -> None:
+def test_early_groups_of_images_are_swept_over_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "MOST", 0.7)
     net = images(0)
     forms = RowForms.of(net, 3)
     whole, first, second = forms.sources

@@ -147,15 +147,15 @@ def _windows(term: LinearMap) -> tuple[Conv | None, Select | None]:
     return None, None
 
 
-def written_out(conv: Conv, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> Float[Tensor, "r c"]:
-    """Some entries of the matrix of a convolution without groups."""
+def windows(
+    conv: Conv, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]
+) -> tuple[Int[Tensor, "r e"], Float[Tensor, "r e"]]:
+    """Some rows of a convolution without groups, tap by tap: among `columns` the place of each, or one past the end."""
     patch = Patch.point(conv.out_shape).through(conv)
     assert patch is not None
     channel, *places = places_of(rows, conv.out_shape)
     position = torch.full((conv.n_in + 1,), len(columns), device=rows.device)
     position[columns] = torch.arange(len(columns), device=rows.device)
     units = torch.eye(conv.out_shape[0], dtype=conv.weight.dtype, device=rows.device)
-    windows = conv.spread(units.reshape(*units.shape, *(1 for _ in places))).flatten(1)
-    found = conv.weight.new_zeros(len(rows), len(columns) + 1)
-    found.scatter_(1, position[patch.index(torch.stack(places, dim=1))], windows[channel])
-    return found[:, :-1]
+    taps = conv.spread(units.reshape(*units.shape, *(1 for _ in places))).flatten(1)
+    return position[patch.index(torch.stack(places, dim=1))], taps[channel]

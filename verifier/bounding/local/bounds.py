@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -23,7 +23,7 @@ from verifier.network.network import Network
 from verifier.operators import LinearMap
 from verifier.shapes import Float, Int, Tensor
 
-NEAR = 48 * 2**20
+NEAR = 96 * 2**20
 """Bytes that rows may take which are swept together: more of them leave the cache."""
 
 Rows = tuple[Int[Tensor, " c"], Float[Tensor, " c"]]
@@ -42,13 +42,14 @@ class LocalBounds:
     single: Passes | None  # in float32, if that suffices
     slope: Slope
     memory_bytes: int
+    _last: list[Reference] = field(default_factory=list)  # that of the latest group
 
     @classmethod
     def of(cls, net: Network, slope: Slope, memory_bytes: int) -> LocalBounds:
         """For regions of which each has the bounds of the one before, and perhaps more."""
         fits = fits_single(net) and all(_matrices(term) <= 2 for layer in net.layers for _, term in layer.terms)
-        single = Passes(net.to(dtype=torch.float32)) if fits else None
-        return cls(Passes(net), single, slope, memory_bytes)
+        double = Passes(net)
+        return cls(double, Passes(net.to(dtype=torch.float32), double) if fits else None, slope, memory_bytes)
 
     @property
     def net(self) -> Network:
@@ -62,12 +63,12 @@ class LocalBounds:
 
     def look(self, region: Region, k: int, ends: Ends, neurons: Int[Tensor, " c"]) -> None:
         """Tightens the ends of some neurons of group k, in the cheaper way."""
-        sweep = self._sweep(self.single or self.double, region, Reference.of(self.net, region, k))
+        sweep = self._sweep(self.single or self.double, region, self._reference(region, k))
         self._tighten(ends, *_both_sides(neurons), sweep.lower(*_both_sides(neurons)))
 
     def narrow(self, region: Region, k: int, ends: Ends, until: Until, workers: Workers = IN_TURN) -> Iterator[None]:
         """Tightens the ends of group k where it is ambiguous, part by part.  Require: it `serves`."""
-        group, reference = self.net.groups[k - 1], Reference.of(self.net, region, k)
+        group, reference = self.net.groups[k - 1], self._reference(region, k)
         if self.single is not None:
             some = ambiguous(group, ends)
             sweep = self._sweep(self.single, region, reference)
@@ -78,6 +79,10 @@ class LocalBounds:
             yield from self._shared(sweep, (passing, above), ends, until, workers)
         rest = _both_sides(ambiguous(group, ends))
         yield from self._shared(self._sweep(self.double, region, reference), rest, ends, until, workers)
+
+    def _reference(self, region: Region, k: int) -> Reference:
+        self._last[:] = [Reference.of(self.net, region, k, next(iter(self._last), None))]
+        return self._last[0]
 
     def _sweep(self, passes: Passes, region: Region, reference: Reference) -> LocalSweep:
         return LocalSweep.of(passes, region, reference, self.slope)

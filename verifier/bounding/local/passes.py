@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 import torch
 
 from verifier.bounding.core.base import Region
+from verifier.bounding.local.reference import Toll
+from verifier.bounding.solvers.crown import Slope
 from verifier.network.network import Network
-from verifier.operators import Conv, LinearMap
-from verifier.operators.base import flat_size
-from verifier.operators.patch import Patch, written_out
+from verifier.operators import Conv, LinearMap, Select
+from verifier.operators.blocks import Block, Blocks, arranged, product
+from verifier.operators.matrix import stored_rows
+from verifier.operators.patch import Patch
 from verifier.shapes import Float, Int, Tensor
 
-FASTER = {torch.float64: 4.0, torch.float32: 1.3}
-"""How many times the products of a convolution a product of matrices may have, and is as fast."""
-
-MOST = 0.7
+MOST = 0.3
 """The share of an image from which on rows are carried whole."""
 
 
@@ -36,11 +36,14 @@ class Spots:
         padded = torch.cat([tables, tables.new_zeros(len(tables), 1)], dim=1)
         return padded[:, patch.index(self.places)].index_select(1, self.which)
 
-    def whole(self, patch: Patch, rows: Float[Tensor, "R e"]) -> Float[Tensor, "R n"]:
-        """Rows over patches as rows over the image."""
+    def whole(self, patch: Patch, rows: Float[Tensor, "R e"], neurons: Int[Tensor, " a"]) -> Float[Tensor, "a R"]:
+        """Rows over patches as rows over some neurons of the image, side by side."""
+        return self.spread(patch, rows).index_select(1, neurons).T.contiguous()
+
+    def spread(self, patch: Patch, rows: Float[Tensor, "R e"]) -> Float[Tensor, "R n"]:
+        """Rows over patches as rows over the whole image."""
         index = patch.index(self.places).index_select(0, self.which)
-        found = rows.new_zeros(len(rows), patch.n_in + 1).scatter_(1, index, rows)
-        return found[:, :-1]
+        return rows.new_zeros(len(rows), patch.n_in + 1).scatter_(1, index, rows)[:, :-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,40 +75,90 @@ class RowForms:
 
 
 @dataclass(frozen=True, eq=False)
-class Active:
-    """A map between neurons that do not block, written out."""
+class Between:
+    """The transpose of a map between neurons that do not block, for rows that lie side by side: [neurons, rows]."""
 
+    term: LinearMap
     rows: Int[Tensor, " r"]
     columns: Int[Tensor, " c"]
-    matrix: Float[Tensor, "r c"]
-    n_in: int
+    blocks: tuple[Block, ...] | None = None
+    moved: Int[Tensor, " c"] | None = None  # which row each column is; -1: none
 
     @classmethod
-    def of(cls, region: Region, k: int, source: int, term: LinearMap) -> Active | None:
-        """Of a convolution between two groups, if that is faster; None if not."""
-        if source == 0 or k > region.known or not isinstance(term, Conv) or term.groups > 1:
-            return None
-        rows, columns = (torch.nonzero(~(region.u_hat[j - 1][0] <= 0)).flatten() for j in (k, source))
-        work = flat_size(term.out_shape[1:]) * term.weight.numel()
-        if len(rows) * len(columns) > FASTER[term.weight.dtype] * work:
-            return None
-        return cls(rows, columns, written_out(term, rows, columns), term.n_in)
+    def of(cls, term: LinearMap, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> Between:
+        """In blocks, or by moving entries; else by the map itself."""
+        if isinstance(term, Conv) and term.groups == 1:
+            return cls(term, rows, columns, Blocks.backward(term, rows, columns))
+        if isinstance(term, Select) and term.injective:
+            numbers = torch.arange(1, 1 + len(rows), device=rows.device)
+            position = torch.zeros(term.n_out, dtype=torch.long, device=rows.device).index_copy_(0, rows, numbers)
+            return cls(term, rows, columns, moved=term.transpose(position)[columns] - 1)
+        known = stored_rows(term, rows)
+        if known is None:
+            return cls(term, rows, columns)
+        every = torch.arange(len(rows), device=rows.device)
+        return cls(term, rows, columns, (Block(slice(0, len(columns)), every, known[:, columns].T.contiguous()),))
 
-    def transpose(self, mu: Float[Tensor, "R n"]) -> Float[Tensor, "R n_in"]:
-        found = mu.index_select(1, self.rows) @ self.matrix
-        return mu.new_zeros(len(mu), self.n_in).index_copy_(1, self.columns, found)
+    def to(self, term: LinearMap) -> Between:
+        """The same in the precision of another copy of the map."""
+        dtype = None if term.weights is None else term.weights.dtype
+        blocks = None if self.blocks is None else tuple(b._replace(matrix=b.matrix.to(dtype)) for b in self.blocks)
+        return Between(term, self.rows, self.columns, blocks, self.moved)
+
+    def transpose(self, mu: Float[Tensor, "r R"]) -> Float[Tensor, "c R"]:
+        """New rows: whoever gets them may overwrite them."""
+        if self.blocks is not None:
+            return product(self.blocks, len(self.columns), mu)
+        if self.moved is not None:
+            found = mu.index_select(0, self.moved.clamp(min=0))
+            return found if bool((self.moved >= 0).all()) else found.mul_((self.moved >= 0).unsqueeze(1))
+        whole = mu.new_zeros(self.term.n_out, mu.shape[1]).index_copy_(0, self.rows, mu)
+        return self.term.transpose(whole.T).T.index_select(0, self.columns)
 
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """The maps of a network in one precision, and those between groups of a region as far as they are written out."""
+    """The maps of a network in one precision, and what is known of one region, group after group.
+
+    Rows that are whole hold the neurons that do not block, in an order in which neighbours follow each other; maps
+    between these, and what rows pay at a group, are computed once.
+    """
 
     net: Network
-    known: dict[tuple[int, int], Active | None] = field(default_factory=dict)
+    double: Passes | None = None  # the same in float64, if this is float32
+    live: dict[int, Int[Tensor, " a"]] = field(default_factory=dict)
+    known: dict[tuple[int, int], Between] = field(default_factory=dict)
+    tolls: dict[tuple[int, Slope], Toll] = field(default_factory=dict)
 
-    def transpose(self, region: Region, k: int, source: int, mu: Float[Tensor, "R n"]) -> Float[Tensor, "R n_in"]:
-        term = next(term for j, term in self.net.layers[k - 1].terms if j == source)
+    def neurons(self, region: Region, source: int) -> Int[Tensor, " a"]:
+        """The neurons of a source that do not block in a region, which has their bounds; of the input all."""
+        if self.double is not None:
+            return self.double.neurons(region, source)
+        if source not in self.live:
+            self.live[source] = self._arranged(region, source)
+        return self.live[source]
+
+    def _arranged(self, region: Region, source: int) -> Int[Tensor, " a"]:
+        if source:
+            found = torch.nonzero(~(region.u_hat[source - 1][0] <= 0)).flatten()
+            images = (term.out_shape for _, term in self.net.groups[source - 1].terms if isinstance(term, Conv))
+        else:
+            found = torch.arange(self.net.n_in, device=region.lower.device)
+            terms = (term for layer in self.net.layers for j, term in layer.terms if j == 0)
+            images = (term.in_shape for term in terms if isinstance(term, Conv))
+        image = next(images, None)
+        return found if image is None else arranged(found, image)
+
+    def transpose(self, region: Region, k: int, source: int, mu: Float[Tensor, "r R"]) -> Float[Tensor, "c R"]:
+        """Take whole rows back through the map of a group whose bounds the region has."""
         if (k, source) not in self.known:
-            self.known[k, source] = Active.of(region, k, source, term)
-        active = self.known[k, source]
-        return term.transpose(mu) if active is None else active.transpose(mu)
+            self.known[k, source] = self._between(region, k, source)
+        return self.known[k, source].transpose(mu)
+
+    def _between(self, region: Region, k: int, source: int) -> Between:
+        term = next(term for j, term in self.net.layers[k - 1].terms if j == source)
+        if self.double is None:
+            return Between.of(term, self.neurons(region, k), self.neurons(region, source))
+        if (k, source) not in self.double.known:
+            self.double.known[k, source] = self.double._between(region, k, source)
+        return self.double.known[k, source].to(term)

@@ -41,21 +41,32 @@ class Reference:
     spread: tuple[Float[Tensor, " _"], ...]  # sum_j |W_j| reach[j]
 
     @classmethod
-    def of(cls, net: Network, region: Region, layer: int) -> Reference:
+    def of(cls, net: Network, region: Region, layer: int, known: Reference | None = None) -> Reference:
+        """Up to that layer; `known` is that of an earlier one.  Require: the groups before it had these bounds."""
+        found = cls._begun(net, region) if known is None else known
+        for k in range(len(found.x_hat), layer):
+            found = found._after(net, k, region.l_hat[k - 1][0], region.u_hat[k - 1][0])
+        return found
+
+    @classmethod
+    def _begun(cls, net: Network, region: Region) -> Reference:
         middle = region.lower[0] / 2 + region.upper[0] / 2
-        x, reach = [middle], [_departure(middle, region.lower[0], region.upper[0])]
-        x_hat, slack, spread = [], [], []
-        for k in range(1, layer + 1):
-            group = net.layers[k - 1]
-            x_hat.append(group.forward(x))
-            error = gamma(group.depth + FEW)
-            slack.append(error * (_size(group, x) + group.bias.abs()) + (2 * group.bias_error + TINY))
-            spread.append(_size(group, reach) * (1 + error))
-            if k < layer:
-                low, high = region.l_hat[k - 1][0], region.u_hat[k - 1][0]
-                x.append(torch.where(low >= 0, x_hat[-1], x_hat[-1].clamp(min=0) * (high > 0)))
-                reach.append(_departure(x[-1], low.clamp(min=0), high.clamp(min=0)))
-        return cls(tuple(x), tuple(reach), tuple(x_hat), tuple(slack), tuple(spread))
+        reach = _departure(middle, region.lower[0], region.upper[0])
+        return cls((), (), (), (), ())._with(net.layers[0], middle, reach)
+
+    def _after(self, net: Network, k: int, low: Float[Tensor, " n"], high: Float[Tensor, " n"]) -> Reference:
+        """With group k, whose bounds these are, and the layer behind it."""
+        x_hat = self.x_hat[-1]
+        x = torch.where(low >= 0, x_hat, x_hat.clamp(min=0) * (high > 0))
+        return self._with(net.layers[k], x, _departure(x, low.clamp(min=0), high.clamp(min=0)))
+
+    def _with(self, layer: Affine, value: Float[Tensor, " n"], departure: Float[Tensor, " n"]) -> Reference:
+        """With one more source, and the layer that comes next."""
+        x, reach = (*self.x, value), (*self.reach, departure)
+        error = gamma(layer.depth + FEW)
+        slack = error * (_size(layer, x) + layer.bias.abs()) + (2 * layer.bias_error + TINY)
+        spread = _size(layer, reach) * (1 + error)
+        return Reference(x, reach, (*self.x_hat, layer.forward(x)), (*self.slack, slack), (*self.spread, spread))
 
     def price(self, layer: Affine, k: int, dtype: torch.dtype, more: int) -> Float[Tensor, " n"]:
         """What rounding can cost per unit of the layer's multiplier, if passes are made in that precision."""

@@ -33,7 +33,10 @@ magnifies that by at most 2^20 weights of 2^32.
 
 @dataclass(frozen=True, eq=False)
 class LocalSweep:
-    """Sweeps from the neurons of one layer, over one region, in one precision."""
+    """Sweeps from the neurons of one layer, over one region, in one precision.
+
+    Rows over patches lie one below the other, whole ones side by side: [neurons that do not block, rows].
+    """
 
     passes: Passes
     region: Region
@@ -52,15 +55,16 @@ class LocalSweep:
         layer, dtype = len(reference.x_hat), net.output.bias.dtype
         single = dtype is not torch.float64
         more = len(net.layers) + (2 if single else 0)
-        prices = [reference.price(net.layers[k - 1], k, dtype, more) for k in range(1, layer + 1)]
-        tolls = [
-            Toll.of(Kinks.of(region, k), reference.x_hat[k - 1], slope, prices[k - 1], dtype) for k in range(1, layer)
-        ]
+        for k in range(1, layer):
+            if (k, slope) not in passes.tolls:
+                price = reference.price(net.layers[k - 1], k, dtype, more)
+                passes.tolls[k, slope] = Toll.of(Kinks.of(region, k), reference.x_hat[k - 1], slope, price, dtype)
+        tolls = tuple(passes.tolls[k, slope] for k in range(1, layer))
         departures = (*reference.reach, *reference.spread)
         lost = LOST * (1.0 + sum(float(part.sum()) for part in departures)) if single else 0.0
         radius = rounded_up(reference.reach[0], dtype)
-        value, forms = reference.x_hat[-1], RowForms.of(net, layer)
-        return cls(passes, region, layer, forms, tuple(tolls), radius, value, prices[-1], lost)
+        value, price = reference.x_hat[-1], reference.price(net.layers[layer - 1], layer, dtype, more)
+        return cls(passes, region, layer, RowForms.of(net, layer), tolls, radius, value, price, lost)
 
     @property
     def net(self) -> Network:
@@ -104,8 +108,8 @@ class LocalSweep:
         start = self.forms.layer
         if start is None:
             spots = Spots(neurons.new_zeros(1, 0), torch.zeros_like(neurons))
-            mu = self.radius.new_zeros(len(neurons), self.net.layers[self.layer - 1].size)
-            mu[rows, neurons] = sign.to(mu.dtype)
+            mu = self.radius.new_zeros(self.net.layers[self.layer - 1].size, len(neurons))
+            mu[neurons, rows] = sign.to(mu.dtype)
         else:
             places, which = (neurons % self._places).unique(return_inverse=True)
             spots = Spots(torch.stack(places_of(places, start.image[1:]), dim=1), which)
@@ -116,8 +120,8 @@ class LocalSweep:
         error = self.price[neurons] + paid.value + terms * paid.summed + self.lost
         return settled(sign * self.value[neurons], error)
 
-    def _walk(self, mu: Float[Tensor, "R e"], spots: Spots) -> Paid:
-        nothing = self.value.new_zeros(len(mu))
+    def _walk(self, mu: Float[Tensor, "_ _"], spots: Spots) -> Paid:
+        nothing = self.value.new_zeros(len(spots.which))
         paid = Paid(nothing, nothing.clone())
         lam: list[Tensor | None] = [None] * self.layer
         self._pull(self.layer, mu, lam, spots)
@@ -127,37 +131,49 @@ class LocalSweep:
                 self._pull(k, self._relaxed(k, own, spots, paid), lam, spots)
         if lam[0] is not None:
             patch = self.forms.sources[0]
-            radius = self.radius if patch is None else spots.taken(patch, self.radius.unsqueeze(0))[0]
-            paid.add(_sums(lam[0].abs_(), radius))
+            if patch is None:
+                paid.add(_sums(lam[0].abs_().T, self.radius[self.passes.neurons(self.region, 0)]))
+            else:
+                paid.add(_sums(lam[0].abs_(), spots.taken(patch, self.radius.unsqueeze(0))[0]))
         return paid
 
-    def _relaxed(self, k: int, lam: Float[Tensor, "R e"], spots: Spots, paid: Paid) -> Float[Tensor, "R e"]:
+    def _relaxed(self, k: int, lam: Float[Tensor, "_ _"], spots: Spots, paid: Paid) -> Float[Tensor, "_ _"]:
         """The coefficients of x_hat[k]; those of x[k] are overwritten."""
-        patch, tables = self.forms.sources[k], self.tolls[k - 1].tables
-        if patch is not None:
-            tables = spots.taken(patch, tables)
-        middle, half, both, side = tables
-        size = lam.abs()
+        patch, size = self.forms.sources[k], lam.abs()
+        if patch is None:
+            middle, half, both, side = self._tables(k)
+            paid.add(_sums(size.T, both), _sums(lam.T, side))
+            return lam.mul_(middle.unsqueeze(1)).addcmul_(size, half.unsqueeze(1))
+        middle, half, both, side = spots.taken(patch, self.tolls[k - 1].tables)
         paid.add(_sums(size, both), _sums(lam, side))
         return lam.mul_(middle).addcmul_(size, half)
 
-    def _pull(self, k: int, mu: Float[Tensor, "R e"], lam: list[Tensor | None], spots: Spots) -> None:
+    def _tables(self, k: int) -> Float[Tensor, "4 a"]:
+        """What whole rows pay, which hold the neurons that do not block."""
+        if k not in self._taken:
+            self._taken[k] = self.tolls[k - 1].tables.index_select(1, self.passes.neurons(self.region, k))
+        return self._taken[k]
+
+    @cached_property
+    def _taken(self) -> dict[int, Float[Tensor, "4 a"]]:
+        return {}
+
+    def _pull(self, k: int, mu: Float[Tensor, "_ _"], lam: list[Tensor | None], spots: Spots) -> None:
         """Take multipliers of x_hat[k] back through the map of layer k."""
         start = self.forms.layer if k == self.layer else self.forms.sources[k]
-        whole: Tensor | None = mu if start is None else None
-        for source, _ in self.net.layers[k - 1].terms:
-            local = self._maps.get((k, source))
+        for source, term in self.net.layers[k - 1].terms:
+            local, patch = self._maps.get((k, source)), self.forms.sources[source]
             if local is not None:
                 part = local.transpose(mu)
-                if self.forms.sources[source] is None:
-                    part = spots.whole(local.end, part)
-            else:
-                if whole is None:
-                    assert start is not None
-                    whole = spots.whole(start, mu)
-                part = self.passes.transpose(self.region, k, source, whole)
+                if patch is None:
+                    part = spots.whole(local.end, part, self.passes.neurons(self.region, source))
+            elif start is None and k < self.layer:
+                part = self.passes.transpose(self.region, k, source, mu)
+            else:  # rows begin here, or the map does not know patches
+                whole = mu.T if start is None else spots.spread(start, mu)
+                part = term.transpose(whole).index_select(1, self.passes.neurons(self.region, source)).T.contiguous()
             known = lam[source]
-            lam[source] = part if known is None else known + part
+            lam[source] = part if known is None else known.add_(part)
 
 
 @dataclass(eq=False)
