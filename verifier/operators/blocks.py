@@ -157,7 +157,7 @@ def _applied(blocks: Sequence[Block], n_out: int, x: Float[Tensor, "*batch n_in"
 
 # -- where to cut ----------------------------------------------------------------------------------------------
 
-Entries = tuple[Int[Tensor, " n"], tuple[int, ...]]
+Entries = tuple[Int[Tensor, " _"], tuple[int, ...]]
 """Arranged entries of an image, and its shape."""
 
 

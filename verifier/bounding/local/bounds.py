@@ -26,7 +26,7 @@ from verifier.shapes import Float, Int, Tensor
 NEAR = 96 * 2**20
 """Bytes that rows may take which are swept together: more of them leave the cache."""
 
-Rows = tuple[Int[Tensor, " c"], Float[Tensor, " c"]]
+Rows = tuple[Int[Tensor, " R"], Float[Tensor, " R"]]
 """Neurons, and the signs with which they are bounded from below."""
 
 

@@ -90,9 +90,10 @@ class Between:
         if isinstance(term, Conv) and term.groups == 1:
             return cls(term, rows, columns, Blocks.backward(term, rows, columns))
         if isinstance(term, Select) and term.injective:
-            numbers = torch.arange(1, 1 + len(rows), device=rows.device)
-            position = torch.zeros(term.n_out, dtype=torch.long, device=rows.device).index_copy_(0, rows, numbers)
-            return cls(term, rows, columns, moved=term.transpose(position)[columns] - 1)
+            taken = term.index[rows]
+            moved = torch.full((term.n_in,), -1, device=rows.device)
+            moved[taken[taken >= 0]] = torch.nonzero(taken >= 0).flatten()
+            return cls(term, rows, columns, moved=moved[columns])
         known = stored_rows(term, rows)
         if known is None:
             return cls(term, rows, columns)
