@@ -1,31 +1,34 @@
-"""Parts of convolutions as dense blocks: only the rows and columns that anybody needs, place by place.
+"""Transposed convolutions as dense blocks: only the rows and columns that anybody needs, place by place.
 
 Where half of the neurons before and behind a convolution block, a quarter of its products is left.  Convolutions have
-no use for that, products of matrices do: places that lie side by side make one block, over the columns that they read.
+no use for that, products of matrices do: places that lie side by side make one block, over the entries that they read.
+Vectors lie side by side, so that an entry is a row of memory.
 
-For 256 images on one core, in milliseconds, with half of the rows and columns; transposed, blocks of 2 x 2 places:
+256 transposed images on one core, in milliseconds, with half of the rows and columns:
 
 | convolution | float64 | as blocks | float32 | as blocks |
 |---|---|---|---|---|
-| 32 -> 32, 3 x 3, on 8 x 8 | 34.3 | 3.1 | 2.7 | 1.7 |
-| 16 -> 32, 3 x 3, stride 2 to 8 x 8 | 11.0 | 2.3 | 3.8 | 1.2 |
-| 64 -> 64, 3 x 3, on 4 x 4 | 22.5 | 1.8 | 2.1 | 0.8 |
+| 32 -> 32, 3 x 3, on 8 x 8 | 35.9 | 3.0 | 2.6 | 1.3 |
+| 16 -> 32, 3 x 3, stride 2 to 8 x 8 | 11.0 | 2.6 | 4.1 | 1.2 |
+| 64 -> 64, 3 x 3, on 4 x 4 | 23.0 | 1.9 | 2.1 | 0.8 |
+| 128 -> 128, 3 x 3, on 2 x 2 | 48.7 | 0.8 | 2.5 | 0.4 |
+
+With 64 images or fewer the libraries' float32 is as fast, and with 16 faster: many small products are many calls.
 
 requires:   convolutions without groups
-guarantees: the numbers of the map; sums of the same products without those that are left out, so `depth` holds
+guarantees: the numbers of the map; its sums of products without those that are left out, so their rounding is covered
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
-from verifier.operators.base import LinearMap, flat_size, places_of
-from verifier.operators.conv import Conv, Transposed
+from verifier.operators.base import flat_size, places_of
+from verifier.operators.conv import Conv
 from verifier.operators.patch import windows
 from verifier.shapes import Float, Int, Tensor
 
@@ -33,7 +36,7 @@ NARROW = 16
 """Rows that a product of matrices takes for nothing: blocks of fewer rows are not much faster."""
 
 GATHERED = 16
-"""What fetching a column costs, in multiplications."""
+"""What fetching an entry costs, in multiplications."""
 
 CALLED = 1000
 """What a block costs besides, in multiplications for each vector."""
@@ -44,9 +47,8 @@ def arranged(neurons: Int[Tensor, " r"], image: tuple[int, ...]) -> Int[Tensor, 
     other (Z-order); place by place.
     """
     channel, *places = places_of(neurons, image)
-    bits = max(image[1:]).bit_length()
     code = torch.zeros_like(neurons)
-    for bit in reversed(range(bits)):
+    for bit in reversed(range(max(image[1:]).bit_length())):
         for place in places:
             code = 2 * code + ((place >> bit) & 1)
     return neurons[(code * image[0] + channel).argsort()]
@@ -61,179 +63,75 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(LinearMap):
-    """A matrix in blocks of rows, and its transpose in blocks of its own."""
+class Blocks:
+    """A matrix in blocks of rows."""
 
     blocks: tuple[Block, ...]
-    transposed: tuple[Block, ...]
-    shape: tuple[int, int]
-    longest: int  # terms of a sum, in either direction, and one
+    n_out: int
 
     @classmethod
-    def of(cls, conv: Conv, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> Blocks:
-        """Some rows and columns of a convolution without groups.  Require: both are `arranged`."""
-        writer = _Writer.of(conv, rows, columns)
-        return cls(writer.forward(), writer.backward(), (len(rows), len(columns)), conv.depth)
+    def whole(cls, matrix: Float[Tensor, "r c"]) -> Blocks:
+        """All of a matrix as one block."""
+        every = torch.arange(matrix.shape[1], device=matrix.device)
+        return cls((Block(slice(0, len(matrix)), every, matrix),), len(matrix))
 
-    @staticmethod
-    def backward(conv: Conv, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> tuple[Block, ...]:
-        """The blocks of the transpose alone."""
-        return _Writer.of(conv, rows, columns).backward()
+    @classmethod
+    def transposed(cls, conv: Conv, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> Blocks:
+        """The transpose of some rows and columns of a convolution.  Require: both are `arranged`."""
+        at, values = windows(conv, rows, columns)
+        row, tap = torch.nonzero((at < len(columns)) & (values != 0), as_tuple=True)
+        side = _best_side(conv, len(rows), len(columns))
+        number = torch.zeros_like(columns)
+        for place, size in zip(places_of(columns, conv.in_shape)[1:], conv.in_shape[1:], strict=True):
+            number = number * size + place // side
+        return _cut(number, len(rows), (at[row, tap], row), values[row, tap])
 
-    @property
-    def n_in(self) -> int:  # type: ignore[override]
-        return self.shape[1]
-
-    @property
-    def n_out(self) -> int:  # type: ignore[override]
-        return self.shape[0]
-
-    @property
-    def depth(self) -> int:  # type: ignore[override]
-        return self.longest
-
-    @property
-    def weights(self) -> Tensor:
-        """Each number twice: for both directions."""
-        return torch.cat([block.matrix.flatten() for block in (*self.blocks, *self.transposed)])
-
-    def reweighted(self, weights: Tensor, roundings: int = 0) -> Blocks:
-        parts = iter(weights.split([block.matrix.numel() for block in (*self.blocks, *self.transposed)]))
-        forward, backward = (
-            tuple(block._replace(matrix=next(parts).reshape(block.matrix.shape)) for block in side)
-            for side in (self.blocks, self.transposed)
-        )
-        return replace(self, blocks=forward, transposed=backward, longest=self.longest + roundings)
-
-    def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-        return _applied(self.blocks, self.n_out, x)
-
-    def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
-        return _applied(self.transposed, self.n_in, y)
-
-    def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-        return _applied([block._replace(matrix=block.matrix.abs()) for block in self.blocks], self.n_out, r)
-
-    def taken(self, index: Int[Tensor, " r"]) -> Blocks:
-        """Some of the rows.  Require: ascending."""
-        position = torch.full((self.n_out,), -1, device=index.device)
-        position[index] = torch.arange(len(index), device=index.device)
-        forward, backward, start = [], [], 0
+    def product(self, vectors: Float[Tensor, "c R"]) -> Float[Tensor, "r R"]:
+        """The matrix times each vector."""
+        found = vectors.new_empty(self.n_out, vectors.shape[1])
         for block in self.blocks:
-            own = position[block.rows] >= 0
-            count = int(own.sum())
-            forward.append(Block(slice(start, start + count), block.columns, block.matrix[own]))
-            start += count
-        for block in self.transposed:
-            places = position[block.columns]
-            left = places >= 0
-            backward.append(Block(block.rows, places[left], block.matrix[:, left].contiguous()))
-        return replace(self, blocks=tuple(forward), transposed=tuple(backward), shape=(len(index), self.n_in))
+            torch.mm(block.matrix, vectors.index_select(0, block.columns), out=found[block.rows])
+        return found
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Blocks:
-        forward, backward = (
-            tuple(Block(b.rows, b.columns.to(device), b.matrix.to(device=device, dtype=dtype)) for b in side)
-            for side in (self.blocks, self.transposed)
-        )
-        return replace(self, blocks=forward, transposed=backward)
-
-    def describe(self) -> str:
-        return f"{len(self.blocks)} blocks {self.n_in}->{self.n_out}"
-
-
-def product(blocks: Sequence[Block], n_out: int, vectors: Float[Tensor, "n_in R"]) -> Float[Tensor, "n_out R"]:
-    """A matrix times vectors that lie side by side."""
-    found = vectors.new_empty(n_out, vectors.shape[1])
-    for block in blocks:
-        torch.mm(block.matrix, vectors.index_select(0, block.columns), out=found[block.rows])
-    return found
-
-
-def _applied(blocks: Sequence[Block], n_out: int, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-    """The same for vectors in any order, which come out side by side: between two such maps nothing is moved."""
-    vectors = x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).T.contiguous()
-    return product(blocks, n_out, vectors).T.reshape(*x.shape[:-1], n_out)
-
-
-# -- where to cut ----------------------------------------------------------------------------------------------
-
-Entries = tuple[Int[Tensor, " _"], tuple[int, ...]]
-"""Arranged entries of an image, and its shape."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Writer:
-    """The entries of some rows and columns of a convolution, one by one."""
-
-    conv: Conv
-    outer: Entries
-    inner: Entries
-    at: tuple[Int[Tensor, " e"], Int[Tensor, " e"]]  # row and column of each
-    values: Float[Tensor, " e"]
-
-    @classmethod
-    def of(cls, conv: Conv, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> _Writer:
-        column, values = windows(conv, rows, columns)
-        row, tap = torch.nonzero((column < len(columns)) & (values != 0), as_tuple=True)
-        at = (row, column[row, tap])
-        return cls(conv, (rows, conv.out_shape), (columns, conv.in_shape), at, values[row, tap])
-
-    def forward(self) -> tuple[Block, ...]:
-        return _cut(self.outer, self.inner, _best_side(self.conv, self.outer, self.inner), self.at, self.values)
-
-    def backward(self) -> tuple[Block, ...]:
-        side = _best_side(Transposed(self.conv), self.inner, self.outer)
-        return _cut(self.inner, self.outer, side, self.at[::-1], self.values)
+    def to(self, dtype: torch.dtype) -> Blocks:
+        return Blocks(tuple(block._replace(matrix=block.matrix.to(dtype)) for block in self.blocks), self.n_out)
 
 
 def _cut(
-    rows: Entries,
-    columns: Entries,
-    side: int,
-    at: tuple[Int[Tensor, " e"], Int[Tensor, " e"]],
-    values: Float[Tensor, " e"],
-) -> tuple[Block, ...]:
-    """The matrix of some entries, in blocks of that many places along each axis."""
-    image, number = rows[1], torch.zeros_like(rows[0])
-    for place, size in zip(places_of(*rows)[1:], image[1:], strict=True):
-        number = number * size + place // side
+    number: Int[Tensor, " r"], n_in: int, at: tuple[Int[Tensor, " e"], Int[Tensor, " e"]], values: Float[Tensor, " e"]
+) -> Blocks:
+    """The matrix of some entries, each at a row and a column; rows of one block follow each other, with one number."""
     _, own, counts = number.unique_consecutive(return_inverse=True, return_counts=True)
-    block = own[at[0]]
-    read = torch.zeros(len(counts), len(columns[0]), dtype=torch.bool, device=values.device)
-    read[block, at[1]] = True
+    (row, column), block = at, own[at[0]]
+    read = torch.zeros(len(counts), n_in, dtype=torch.bool, device=values.device)
+    read[block, column] = True
     widths = read.sum(dim=1)
     starts, sizes = counts.cumsum(0) - counts, counts * widths
-    place = (sizes.cumsum(0) - sizes)[block] + (at[0] - starts[block]) * widths[block]
-    place += (read.cumsum(1) - 1)[block, at[1]]
+    place = (sizes.cumsum(0) - sizes)[block] + (row - starts[block]) * widths[block]
+    place += (read.cumsum(1) - 1)[block, column]
     matrices = values.new_zeros(int(sizes.sum())).index_copy_(0, place, values).split(sizes.tolist())
-    found, start = [], 0
-    for count, mine, matrix in zip(
-        counts.tolist(), torch.nonzero(read)[:, 1].split(widths.tolist()), matrices, strict=True
-    ):
+    columns = torch.nonzero(read)[:, 1].split(widths.tolist())
+    found = []
+    for start, count, mine, matrix in zip(starts.tolist(), counts.tolist(), columns, matrices, strict=True):
         found.append(Block(slice(start, start + count), mine, matrix.view(count, len(mine))))
-        start += count
-    return tuple(found)
+    return Blocks(tuple(found), len(number))
 
 
-def _best_side(linear: Conv | Transposed, rows: Entries, columns: Entries) -> int:
-    """How many places a block should have along each axis, if entries lie evenly."""
-    dense, before = (len(some[0]) / max(1, flat_size(some[1])) for some in (rows, columns))
-    image, best, least = rows[1], 1, math.inf
-    for power in range(max(image[1:]).bit_length() + 1):
-        side = 2**power
-        blocks = math.prod(-(-size // side) for size in image[1:])
-        reach = math.prod(_reads(linear, axis, side) for axis in range(len(image) - 1))
-        read, own = before * columns[1][0] * reach, dense * image[0] * min(side, max(image[1:])) ** (len(image) - 1)
-        cost = blocks * (read * (max(own, NARROW) + GATHERED) + CALLED)
+def _best_side(conv: Conv, rows: int, columns: int) -> int:
+    """How many places a block of the transpose should have along each axis, if entries lie evenly."""
+    behind, before = rows / flat_size(conv.out_shape[1:]), columns / flat_size(conv.in_shape[1:])  # for each place
+    best, least = 1, math.inf
+    for power in range(max(conv.in_shape[1:]).bit_length() + 1):
+        sides = [min(2**power, size) for size in conv.in_shape[1:]]
+        blocks = math.prod(-(-size // side) for size, side in zip(conv.in_shape[1:], sides, strict=True))
+        reach = math.prod(_reads(conv, axis, side) for axis, side in enumerate(sides))
+        cost = blocks * (behind * reach * (max(before * math.prod(sides), NARROW) + GATHERED) + CALLED)
         if cost < least:
-            best, least = side, cost
+            best, least = 2**power, cost
     return best
 
 
-def _reads(linear: Conv | Transposed, axis: int, side: int) -> int:
-    """How many places along an axis a block of that many places reads, at most."""
-    conv = linear.inner if isinstance(linear, Transposed) else linear
-    reach, stride = conv.dilation[axis] * (conv.weight.shape[2 + axis] - 1) + 1, conv.stride[axis]
-    if isinstance(linear, Transposed):
-        return min(-(-(side - 1 + reach) // stride), conv.out_shape[1 + axis])
-    return min((side - 1) * stride + reach, conv.in_shape[1 + axis])
+def _reads(conv: Conv, axis: int, side: int) -> int:
+    """How many places behind the convolution so many before it take part in, along an axis; at most."""
+    reach = conv.dilation[axis] * (conv.weight.shape[2 + axis] - 1) + 1
+    return min(-(-(side - 1 + reach) // conv.stride[axis]), conv.out_shape[1 + axis])

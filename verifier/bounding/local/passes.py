@@ -6,7 +6,7 @@ such patches, side by side whatever their places are, until a patch is most of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -15,7 +15,7 @@ from verifier.bounding.local.reference import Toll
 from verifier.bounding.solvers.crown import Slope
 from verifier.network.network import Network
 from verifier.operators import Conv, LinearMap, Select
-from verifier.operators.blocks import Block, Blocks, arranged, product
+from verifier.operators.blocks import Blocks, arranged
 from verifier.operators.matrix import stored_rows
 from verifier.operators.patch import Patch
 from verifier.shapes import Float, Int, Tensor
@@ -81,14 +81,14 @@ class Between:
     term: LinearMap
     rows: Int[Tensor, " r"]
     columns: Int[Tensor, " c"]
-    blocks: tuple[Block, ...] | None = None
+    blocks: Blocks | None = None
     moved: Int[Tensor, " c"] | None = None  # which row each column is; -1: none
 
     @classmethod
     def of(cls, term: LinearMap, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> Between:
         """In blocks, or by moving entries; else by the map itself."""
         if isinstance(term, Conv) and term.groups == 1:
-            return cls(term, rows, columns, Blocks.backward(term, rows, columns))
+            return cls(term, rows, columns, Blocks.transposed(term, rows, columns))
         if isinstance(term, Select) and term.injective:
             taken = term.index[rows]
             moved = torch.full((term.n_in,), -1, device=rows.device)
@@ -97,19 +97,18 @@ class Between:
         known = stored_rows(term, rows)
         if known is None:
             return cls(term, rows, columns)
-        every = torch.arange(len(rows), device=rows.device)
-        return cls(term, rows, columns, (Block(slice(0, len(columns)), every, known[:, columns].T.contiguous()),))
+        return cls(term, rows, columns, Blocks.whole(known[:, columns].T.contiguous()))
 
     def to(self, term: LinearMap) -> Between:
         """The same in the precision of another copy of the map."""
-        dtype = None if term.weights is None else term.weights.dtype
-        blocks = None if self.blocks is None else tuple(b._replace(matrix=b.matrix.to(dtype)) for b in self.blocks)
-        return Between(term, self.rows, self.columns, blocks, self.moved)
+        if self.blocks is None or term.weights is None:
+            return replace(self, term=term)
+        return replace(self, term=term, blocks=self.blocks.to(term.weights.dtype))
 
     def transpose(self, mu: Float[Tensor, "r R"]) -> Float[Tensor, "c R"]:
         """New rows: whoever gets them may overwrite them."""
         if self.blocks is not None:
-            return product(self.blocks, len(self.columns), mu)
+            return self.blocks.product(mu)
         if self.moved is not None:
             found = mu.index_select(0, self.moved.clamp(min=0))
             return found if bool((self.moved >= 0).all()) else found.mul_((self.moved >= 0).unsqueeze(1))
