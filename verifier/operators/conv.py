@@ -56,6 +56,14 @@ MOST_CHANNELS = 8
 """With 16 channels the direct form is faster."""
 
 
+DENSE = {torch.float32: 1.0, torch.float64: 2.0}
+"""How many entries the whole matrix may have for each product of the convolution, and is faster.
+
+64 images of 128 x 2 x 2 behind a 3 x 3 kernel take 0.62 ms in float32 and 12 ms in float64, as a matrix 0.35 and 0.8;
+64 of 64 x 4 x 4, with 1.8 entries for each product, 0.55 and 5.4 ms, as a matrix 1.5 and 3.4.
+"""
+
+
 @dataclass(frozen=True, eq=False)
 class Phases:
     """The transpose of a strided convolution of two axes with few channels, as one plain convolution.
@@ -176,6 +184,15 @@ class Conv(LinearMap):
     def reweighted(self, weights: Tensor, roundings: int = 0) -> Conv:
         return replace(self, weight=weights, roundings=self.roundings + roundings)
 
+    @cached_property
+    def _matrix(self) -> Float[Tensor, "n_out n_in"] | None:
+        """The map written out, where images are so small that most windows hold most of them."""
+        products = self.n_out * self.weight[0].numel()
+        if self.groups > 1 or self.n_in * self.n_out > DENSE.get(self.weight.dtype, 0.0) * products:
+            return None
+        units = torch.eye(self.n_out, dtype=self.weight.dtype, device=self.weight.device)
+        return self._transpose(units)
+
     def _forward(self, x: Tensor, weight: Tensor) -> Tensor:
         batch = x.shape[:-1]
         images = x.reshape(-1, *self.in_shape)
@@ -189,7 +206,7 @@ class Conv(LinearMap):
         return out.reshape(*batch, self.n_out)
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-        return self._forward(x, self.weight)
+        return self._forward(x, self.weight) if self._matrix is None else x @ self._matrix.T
 
     def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return self._forward(r, self.weight.abs())
@@ -233,6 +250,9 @@ class Conv(LinearMap):
         return found
 
     def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
+        return self._transpose(y) if self._matrix is None else y @ self._matrix
+
+    def _transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
         batch, out_shape, axes = y.shape[:-1], self.out_shape, len(self.stride)
         images = y.reshape(-1, *out_shape)
         if self._of_points:
