@@ -30,7 +30,7 @@ from verifier.search.boxes.boxes import BoxDomains
 from verifier.search.codec import decoded, encoded
 from verifier.search.domains import Counts, Progress
 from verifier.search.keeper import SavedRun
-from verifier.search.look import Look
+from verifier.search.look import Look, Tried
 from verifier.search.signs.kept import KeptSigns
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ CLASSES = (
     saved.SavedGroups,
     Counts,
     Look,
+    Tried,
     Progress,
     BoxDomains,
     KeptSigns,

@@ -21,11 +21,14 @@ from verifier.bounding.core.base import Until
 from verifier.search.look import Look
 from verifier.search.rungs import slopes
 from verifier.search.signs.root import Batch, Root
-from verifier.search.tiers import Climbed, Kept, Tier
+from verifier.search.tiers import Climbed, Climber, Kept, Tier
 from verifier.shapes import Bool, Float, Int, Int8, Tensor
 
 SMOOTHING = 0.5
 """The weight of the newest improvement in the moving average along a path."""
+
+LATER = 8
+"""How many times more domains there are before the lowest tier is compared again."""
 
 SLOWEST = 1e-6
 """The least rise per level that is believed, relative to the root's bound."""
@@ -42,7 +45,8 @@ class Ladder:
     `ratios`: how many times dearer a domain is on the next tier; without them it is measured while the search runs,
     and the tree then depends on the machine's mood.  `patience`: domains that a tier leaves open before the one above
     it is tried; 0 tries all tiers on the whole boxes first, as the paper does.  `look`: domains that the lowest tier
-    bounds before it is compared with itself without cuts, and the most that it is compared on; 0 never does.
+    bounds before it is compared with itself without cuts, and with masks that are not learned, on half as many at most;
+    0 never does.
     """
 
     tiers: tuple[Tier, ...] = field(default_factory=_slopes)
@@ -79,6 +83,8 @@ class Schedule:
         self.floor = torch.zeros(root.clauses, device=root.device)  # the least rise per level that is believed
         self._costs = [Cost(climber.iterations) for climber in self.climbers]
         self.looked: Look | None = None
+        self._ways: list[tuple[Climber, int]] = []  # that the lowest tier may go on with, and their variables
+        self._bounded, self._next_look = 0, ladder.look or math.inf  # domains of the lowest tier
         self._whole: Batch | None = None
         self._found: list[Climbed] = []
 
@@ -138,30 +144,47 @@ class Schedule:
         began = time.perf_counter()
         found = self.climbers[tier].climb(batch, variables[:, : self.widths[tier]], until)
         self._costs[tier].in_tree(time.perf_counter() - began, found.lower)
-        plain = self.ladder.tiers[tier].plain
-        if tier == 0 and plain is not None and self.looked is None and 0 < self.ladder.look <= self._costs[0].domains:
-            some = spread(torch.nonzero(found.lower < 0).flatten(), self.ladder.look)
-            if len(some):
-                self._look(plain, batch.select(some), variables[some], until)
+        if tier == 0:
+            self._bounded += len(batch)
+            if self._next_look <= self._bounded and self._can_choose():
+                some = spread(torch.nonzero(found.lower < 0).flatten(), max(1, self.ladder.look // 2))
+                if len(some):
+                    self._look(batch.select(some), variables[some], until)
         return found
 
-    def _look(self, plain: Tier, batch: Batch, variables: Float[Tensor, "D V"], until: Until) -> None:
-        """Bound domains with cuts and without; the tree goes on without them if that will be faster.
+    def _can_choose(self) -> bool:
+        """Whether there is another way to bound domains than the one that the lowest tier takes."""
+        if self.looked is None:
+            lowest, first = self.ladder.tiers[0], self.climbers[0]
+            self._ways = [(first, self.widths[0])]
+            if lowest.kept is not None and first.learned:
+                self._ways.append((first.beside(lowest.kept), self.widths[0]))
+            if lowest.plain is not None:
+                bare = lowest.plain.climber(self.root)
+                self._ways.append((bare, bare.width))
+        return len(self._ways) > 1
 
-        The variables of cuts come last, so what is left of them is a start for the same bounds without cuts.
+    def _look(self, batch: Batch, variables: Float[Tensor, "D V"], until: Until) -> None:
+        """Bound domains in all ways; the tree goes on with the one that will be the fastest, until it is much larger.
+
+        The variables of cuts come last, so what is left of them is a start for the same bounds without cuts, from which
+        there is no way back.
         """
-        bare = plain.climber(self.root)
-        lower, seconds, widths = [], [], (self.widths[0], bare.width)
-        for climber, width in zip((self.climbers[0], bare), widths, strict=True):
+        lower, seconds = [], []
+        for climber, width in self._ways:
             began = time.perf_counter()
             lower.append(climber.climb(batch, variables[:, :width], until).lower)
             seconds.append(time.perf_counter() - began)
-        if until.expired():  # then both were cut short
+        names, groups = [climber.name for climber, _ in self._ways], (k + 1 for k in self.climbers[0].masks.groups)
+        found = None if until.expired() else Look.at(names, lower, seconds, groups)
+        if found is None:  # if time is up all were cut short
             return
-        names, groups = (self.name(0), bare.name), (k + 1 for k in self.climbers[0].masks.groups)
-        self.looked = Look.at(names, (lower[0], lower[1]), (seconds[0], seconds[1]), groups)
-        if self.looked is not None and self.looked.chosen == bare.name:
-            self.climbers[0], self.widths[0], self._costs[0] = bare, bare.width, Cost(bare.iterations)
+        self.looked, self._next_look = found, LATER * self._bounded
+        chosen, width = self._ways[names.index(found.chosen)]
+        if chosen is not self.climbers[0]:
+            self.climbers[0], self.widths[0], self._costs[0] = chosen, width, Cost(chosen.iterations)
+        if width < self._ways[0][1]:
+            self._ways = []
 
     def probe(self, tier: int, batch: Batch, variables: Float[Tensor, "D V"]) -> Float[Tensor, " D"]:
         return self.climbers[tier].probe(batch, variables[:, : self.widths[tier]])

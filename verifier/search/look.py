@@ -1,8 +1,8 @@
-"""A look before the climb: whether cuts are worth what they cost, measured on domains of the tree.
+"""A look before the climb: which bounds are worth what they cost, measured on domains of the tree.
 
-At the root cuts nearly always gain something.  What counts is the tree: if its bound is worse by some part without
-cuts, about the same part of its levels comes on top, each of which doubles it; and without cuts a domain is cheaper.
-So the same domains are bounded twice, once, and the tree goes on with what will be faster.
+At the root cuts nearly always gain something, and learned masks more.  What counts is the tree: if its bound is
+worse by some part without them, about the same part of its levels comes on top, each of which doubles it; and without
+them a domain is cheaper.  So the same domains are bounded in all ways, and the tree goes on with what will be faster.
 
 source: [SCB] sec:stratified, for the first tier.  The rise per level, from which the paper estimates the levels that
         are left, falls as a tree grows; the part of them that cuts save does not
@@ -11,8 +11,10 @@ source: [SCB] sec:stratified, for the first tier.  The rise per level, from whic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
 
 from verifier.shapes import Float, Tensor
 
@@ -21,60 +23,70 @@ LEVELS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One kind of bounds and a cheaper one, `plain`, of the same domains."""
+class Tried:
+    """One kind of bounds: their mean, and how many times dearer a domain is than with the cheapest ones."""
 
     tier: str
-    plain: str
-    domains: int  # that neither of both has closed
-    bound: float  # the mean of their bounds
-    plain_bound: float
-    cost_ratio: float  # how many times dearer a domain is
+    bound: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Several kinds of bounds of the same domains; the last ones are those without cuts."""
+
+    tried: tuple[Tried, ...]
+    domains: int  # that none of them has closed
     groups: tuple[int, ...] = ()  # that have cuts: on the whole boxes these gained nothing at the others
 
     @classmethod
     def at(
         cls,
-        names: tuple[str, str],
-        lower: tuple[Float[Tensor, " D"], Float[Tensor, " D"]],
-        seconds: tuple[float, float],
+        names: Sequence[str],
+        lower: Sequence[Float[Tensor, " D"]],
+        seconds: Sequence[float],
         groups: Iterable[int] = (),
     ) -> Look | None:
         """None if nothing is left to compare, or no clock has ticked."""
-        left = (lower[0] < 0) & (lower[1] < 0)
-        count = int(left.sum())
-        if not count or min(seconds) <= 0:
+        left = (torch.stack(list(lower)) < 0).all(dim=0)
+        count, least = int(left.sum()), min(seconds)
+        if not count or least <= 0:
             return None
-        dear, cheap = (float(side[left].double().mean()) for side in lower)
-        return cls(*names, count, dear, cheap, seconds[0] / seconds[1], tuple(sorted(groups)))
+        means = [float(one[left].double().mean()) for one in lower]
+        tried = (Tried(*one) for one in zip(names, means, (s / least for s in seconds), strict=True))
+        return cls(tuple(tried), count, tuple(sorted(groups)))
 
-    @property
-    def saved(self) -> float:
-        """log2 of how many times smaller a tree is with the dearer bounds."""
-        part = 1.0 - self.bound / self.plain_bound
-        return LEVELS * max(0.0, part) if math.isfinite(part) else 0.0
+    def levels(self, one: Tried) -> float:
+        """Those that a tree is expected to have, of `LEVELS` with the worst of these bounds."""
+        worst = min(other.bound for other in self.tried)
+        if math.isinf(worst):
+            return LEVELS if math.isinf(one.bound) else 0.0
+        return LEVELS * one.bound / worst
 
-    @property
-    def price(self) -> float:
-        """log2 of how many times dearer the domains are."""
-        return math.log2(max(1.0, self.cost_ratio))
+    def work(self, one: Tried) -> float:
+        """log2 of what the tree takes, in units of a domain with the cheapest bounds."""
+        return self.levels(one) + math.log2(one.cost)
 
     @property
     def chosen(self) -> str:
-        """The bounds that the tree goes on with."""
-        return self.tier if self.saved >= self.price else self.plain
+        """The bounds that the tree goes on with: of two that are equal the first one."""
+        return min(self.tried, key=self.work).tier
 
     @property
     def clear(self) -> bool:
-        """Whether the cheaper bounds win so clearly that nobody needs to look again when hidden bounds get sharper."""
-        return 2.0 * self.saved < self.price
+        """Whether bounds without cuts win so clearly that nobody needs to look again when hidden bounds get sharper."""
+        plain = self.tried[-1]
+        return all(
+            2.0 * (self.levels(plain) - self.levels(one)) < math.log2(one.cost / plain.cost) for one in self.tried[:-1]
+        )
 
     def as_dict(self) -> dict[str, object]:
-        return asdict(self) | {"saved": self.saved, "chosen": self.chosen}
+        tried = [
+            {"tier": one.tier, "bound": one.bound, "cost": one.cost, "levels": self.levels(one)} for one in self.tried
+        ]
+        return {"tried": tried, "domains": self.domains, "groups": self.groups, "chosen": self.chosen}
 
     def __str__(self) -> str:
+        tried = ", ".join(f"{one.tier} {one.bound:.4g} at {one.cost:.1f} times the cost" for one in self.tried)
         where = ", ".join(map(str, self.groups)) or "none"
-        return (
-            f"on {self.domains} domains {self.tier} gives {self.bound:.4g} and {self.plain} {self.plain_bound:.4g} on "
-            f"average, at {self.cost_ratio:.1f} times the cost: {self.chosen} goes on (groups with cuts: {where})"
-        )
+        return f"{self.domains} domains have mean bounds of {tried}: {self.chosen} goes on (groups with cuts: {where})"

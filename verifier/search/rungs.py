@@ -41,8 +41,10 @@ def cuts(
     on_boxes = Propagated.one_by_one(scout, first, thresholds)
     if learn:
         on_boxes = on_boxes.learned()
-    plain = slopes(first, ascent)
-    return Tier(name, on_boxes, replace(on_boxes, ascent=ascent), ascent.iterations, plain=plain)
+    in_tree, plain, kept = replace(on_boxes, ascent=ascent), slopes(first, ascent), None
+    if on_boxes.learns:
+        kept = Tier(f"{name}_kept", on_boxes, replace(in_tree, keeps=True), ascent.iterations)
+    return Tier(name, on_boxes, in_tree, ascent.iterations, plain=plain, kept=kept)
 
 
 def multipliers(name: str, solver: Solver, iterations: int, together: int = 64) -> Tier:

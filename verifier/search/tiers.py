@@ -99,6 +99,7 @@ class Tier:
     iterations: int  # on each domain of the tree
     together: int | None = None  # domains that are bounded at a time; None: all
     plain: Tier | None = None  # the same without cuts, if it has some
+    kept: Tier | None = None  # the same with masks that stay as they are, if it learns them
 
     def climber(self, root: Root) -> Climber:
         return Climber(self, root)
@@ -127,6 +128,12 @@ class Climber:
     @property
     def _row_weights(self) -> int:
         return self.root.rows.c.shape[1] if self.tier.solver.weighs else 0
+
+    def beside(self, tier: Tier) -> Climber:
+        """Another tier with the same variables, at work on the same domains."""
+        found = tier.climber(self.root)
+        found.masks, found.weights, found.learned = self.masks, self.weights, self.learned
+        return found
 
     def begin(self, whole: Batch, below: Climbed | None, until: Until) -> Climbed:
         """Bound all clauses on their whole boxes; `below` is what the tier below found there."""

@@ -80,6 +80,11 @@ class Layout:
         """Without the masks."""
         return sum(block.size for block in self.blocks)
 
+    @property
+    def masks(self) -> list[int]:
+        """How many variables each learned mask has."""
+        return [block.size for block in self.learned]
+
     def split(self, variables: Float[Tensor, "D S _"]) -> list[tuple[Block, Float[Tensor, "D S _"]]]:
         """Every block with its part of the variables, a view: first those of shares, then those of masks."""
         blocks = (*self.blocks, *self.learned)
@@ -145,8 +150,15 @@ class PropagatedDual(FaceDual):
 
     def bent(self, point: Float[Tensor, "D S V"]) -> list[CutFaces | None]:
         """The cuts of each group; where masks are variables, their own."""
+        return self._mixed(point[..., self.slopes.variables + self.layout.shares :])
+
+    def keeping(self, mixed: Float[Tensor, "D S _"]) -> PropagatedDual:
+        """The same function of all other variables, if those of masks stay as they are."""
+        return replace(self, faces=tuple(self._mixed(mixed)), layout=Layout(self.layout.blocks), learned=())
+
+    def _mixed(self, masks: Float[Tensor, "D S _"]) -> list[CutFaces | None]:
         found = list(self.faces)
-        for block, part in self.layout.split(point[..., self.slopes.variables :])[len(self.layout.blocks) :]:
+        for block, part in zip(self.layout.learned, masks.split(self.layout.masks, dim=-1), strict=True):
             geometry = self.learned[block.group]
             assert geometry is not None
             found[block.group] = _bent(self.sweep, block.group, [geometry.mixed(part)])
@@ -263,6 +275,28 @@ class Shares(FaceVariables):
         return replace(found, point=point, masks=self.masks.begun())
 
 
+@dataclass(frozen=True, eq=False)
+class KeptShares(Shares):
+    """The same while masks that were learned stay as they are: `mixed` holds them, and the point does not."""
+
+    mixed: Float[Tensor, "D S _"] | None = None
+
+    @classmethod
+    def of(cls, state: Variables, layout: Layout) -> KeptShares:
+        """Require: the point of a state with the masks of that layout."""
+        point, mixed = state.point.tensor_split([state.point.shape[-1] - sum(layout.masks)], dim=-1)
+        return cls(point, state.masks, state.weights, mixed)
+
+    def faces(self, task: Task) -> FaceDual:
+        assert self.mixed is not None
+        return PropagatedDual.of(task.geometries, task.objective, self.masks).keeping(self.mixed.to(task.dtype))
+
+    def put_back(self) -> Shares:
+        """With the masks among the variables again."""
+        assert self.mixed is not None
+        return Shares(torch.cat([self.point, self.mixed.to(self.point)], dim=-1), self.masks, self.weights)
+
+
 @converts("slopes", "shares")
 def shares_of(task: Task, state: Slopes) -> Shares:
     return Shares(state.point, state.masks, state.weights)
@@ -295,6 +329,7 @@ class Propagated(FaceSolver):
 
     scouts: tuple[Scout, ...] = ()
     learns: bool = False  # the masks are variables; for a single cut with the threshold 1/2
+    keeps: bool = False  # of these variables an ascent leaves those of masks as they are
 
     kind = "shares"
 
@@ -330,6 +365,16 @@ class Propagated(FaceSolver):
 
     def blank(self, point: Float[Tensor, "D S V"]) -> Shares:
         return Shares(point)
+
+    def climb(
+        self, task: Task, state: Variables, ascent: Ascent, until: Until, averaging: Averaging | None = None
+    ) -> Solved:
+        layout = Layout.of(state.masks, task.sweep)
+        if not self.keeps or not layout.learned:
+            return super().climb(task, state, ascent, until, averaging)
+        found = super().climb(task, KeptShares.of(state, layout), ascent, until, averaging)
+        assert isinstance(found.state, KeptShares)
+        return replace(found, state=found.state.put_back())
 
     def begin(self, task: Task, until: Until, parent: Variables | None = None) -> Solved:
         """A parent's cuts take the place of those that would have been found first, if both learn masks or neither.

@@ -199,7 +199,7 @@ class SignSpace(Space[SignDomains, Brood, BoundedBrood, RemainingBrood]):
             self.schedule.grow(self._goal())
             before = self.schedule.looked
             found = self.schedule.climb(children.tier, children.batch, children.start, self._goal())
-        if self.schedule.looked is not None and before is None:
+        if self.schedule.looked is not None and self.schedule.looked is not before:
             self.journal.hear(Looked(self.schedule.looked))
         return BoundedBrood(children, [found])
 
