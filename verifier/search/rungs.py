@@ -17,7 +17,7 @@ from verifier.registry import AscentOptions, Count, Positive, Share, Step
 from verifier.search import TIERS
 from verifier.search.tiers import Tier
 
-SCOUT = Ascent(40, Steps(0.05, 0.02), check_every=5)
+SCOUT = Ascent(15, Steps(0.05, 0.02), check_every=5)
 """On the whole boxes, before each cut."""
 
 
@@ -65,8 +65,8 @@ class CutTierOptions(SlopeTierOptions, frozen=True):
     """Propagated Anderson cuts in the tree, one per threshold; masks are found at the root and inherited."""
 
     last_step: Step = 0.05
-    root: AscentOptions = AscentOptions(first_step=0.1, last_step=0.005)
-    scout: AscentOptions = AscentOptions(40, 0.05, 0.02)  # without cuts; its forward points are where masks are found
+    root: AscentOptions = AscentOptions(15, 0.1, 0.005)  # domains go on climbing, so the whole boxes need not be done
+    scout: AscentOptions = AscentOptions(15, 0.05, 0.02)  # without cuts; its forward points are where masks are found
     thresholds: tuple[Share | None, ...] = (0.5,)  # null: exact masks, one bit per weight
     learn: bool = True  # the masks too, if there is one cut per neuron and its threshold is 1/2
 

@@ -30,8 +30,8 @@ SOON = 0.5
 BESIDE = 0.8
 """The part of the time that is left which a stage on a core of its own may take: the search must have some of it."""
 
-DEAR = 2.0
-"""Seconds for the whole boxes; where they take longer, even a search that need not wait does some splits first."""
+DEAR, LONGER = 0.8, 3.0
+"""Seconds for the whole boxes; where they take longer, a search that need not wait splits three times as long."""
 
 HALF = 0.5
 """Where less of a tree is left, splits do their work."""
@@ -215,8 +215,10 @@ class Sharpener:
 
     def told(self, losses: Sequence[Sequence[Float[Tensor, " _"]]], seconds: float = 0.0) -> None:
         """What the search loses at each neuron of every group, box by box, and how long it took to find out."""
-        if self._stage == 0 and (self._wait or seconds > DEAR):
+        if self._stage == 0 and self._wait:
             self._wait = max(self._wait, seconds)
+        elif self._stage == 0 and seconds > DEAR:
+            self._wait = LONGER * seconds
         self._blunt = replace(self._blunt, losses=dict(zip(self._blunt.known, losses, strict=True)))
 
     def regions(self) -> list[Region]:
