@@ -26,7 +26,7 @@ from verifier.operators import (
 from verifier.operators.signed import parts
 
 CASES = [
-    "dense", "blocks", "sparse", "conv1d", "conv2d", "strided", "grouped", "dilated", "lopsided", "transposed",
+    "dense", "blocks", "sparse", "conv1d", "conv2d", "strided", "grouped", "dilated", "lopsided", "small", "transposed",
     "select", "padding", "repeated", "diagonal", "chain", "sum",
 ]  # fmt: skip
 
@@ -55,6 +55,8 @@ def build(case: str, seed: int) -> LinearMap:
         return Conv(normal(2, 2, 2, 2), (2, 6, 5), (1, 2), ((0, 0), (0, 0)), (3, 2))
     if case == "lopsided":
         return Conv(normal(2, 1, 3, 3), (1, 5, 5), (2, 2), ((0, 1), (2, 1)), (1, 1))
+    if case == "small":  # written out as a matrix
+        return Conv(normal(4, 3, 3, 3), (3, 2, 2), (1, 1), ((1, 1), (1, 1)), (1, 1))
     if case == "transposed":
         return Transposed(Conv(normal(2, 3, 3, 3), (3, 5, 6), (2, 2), ((1, 0), (1, 1)), (1, 1)))
     if case == "select":

@@ -134,12 +134,12 @@ def test_where_splits_do_their_work_only_after_some_more_time(problem: Problem, 
 
 
 @pytest.mark.parametrize(
-    ("after", "seconds", "wait"), [(0.5, 0.2, 0.5), (0.5, 1.5, 1.5), (0.0, 2.0, 0.0), (0.0, 2.1, 2.1)]
+    ("after", "seconds", "wait"), [(0.5, 0.2, 0.5), (0.5, 1.5, 1.5), (0.0, 0.75, 0.0), (0.0, 1.0, 3.0)]
 )
 def test_where_whole_boxes_are_dear_it_begins_later(
     after: float, seconds: float, wait: float, problem: Problem, hours: Hours
 ) -> None:
-    """Searches that need not wait do so only where the boxes took more than two seconds."""
+    """Searches that need not wait do so only where the boxes took long, and then three times as long."""
     with closing(sharpener(problem, Sharpening(Linear(), after=after))) as made:
         made.told([[] for _ in problem.lower], seconds)
         assert moments(made, hours, lambda elapsed: 1.0)[0] == wait

@@ -132,7 +132,7 @@ class SearchOptions(Options, frozen=True):
     # How many times dearer a domain is on each next tier; without it the search measures, and its tree varies.
     cost_ratios: tuple[Step, ...] | None = None
     patience: Count = 0  # domains that a tier leaves open before the one above it is tried
-    look: Count = 0  # domains after which the lowest tier is compared with the same without cuts, on so many; 0: never
+    look: Count = 0  # domains after which the lowest tier is compared with cheaper bounds, on half as many; 0: never
     branching: str | Options = "intercept"  # a name, or with its options as for a tier
     sharpen: Sharpen = Sharpen()
     tighten: Tighten = Tighten()

@@ -23,8 +23,8 @@ from verifier.bounding.lp.bounder import RowCut, lp_with_cuts
 from verifier.bounding.rows import Conjunction
 from verifier.bounding.solvers.alpha_crown import SlopeDual
 from verifier.bounding.solvers.face_dual import ConjunctionDual
-from verifier.bounding.solvers.propagated import Propagated, PropagatedDual, Shares, find
-from verifier.bounding.solvers.solver import Certified, Sizes, Task
+from verifier.bounding.solvers.propagated import Layout, Propagated, PropagatedDual, Shares, find
+from verifier.bounding.solvers.solver import Certified, Sizes, Task, variables_of
 
 SEEDS = st.integers(0, 2**16)
 LEARNED = Propagated.in_rounds(SHORT, SHORT).learned()
@@ -251,6 +251,60 @@ def test_masks_and_row_weights_together(family: str) -> None:
     step = anywhere(point, 8)
     step[..., dual.plain :] = torch.tensor([1.0, -1.0, 0.0])
     torch.testing.assert_close(*rises(dual, point, step), rtol=1e-4, atol=1e-4)
+
+
+# ---------------------------------------------------------------- masks that are not learned any more
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+@given(seed=SEEDS)
+@settings(max_examples=3)
+def test_while_masks_are_kept_the_function_of_all_else_is_the_same(family: str, seed: int) -> None:
+    sweep, objective = instance(family, seed, count=2, rows=2)
+    whole = dual_of(sweep, objective)
+    point = random_point(whole, seed)
+    others = whole.slopes.variables + whole.layout.shares
+    kept = whole.keeping(point[..., others:])
+    assert kept.variables == others
+    all_of_it, rest = whole.evaluate(point), kept.evaluate(point[..., :others])
+    torch.testing.assert_close(rest.lower, all_of_it.lower, rtol=0, atol=1e-12)
+    gains = whole.supergradient(point, all_of_it)[..., :others]
+    torch.testing.assert_close(kept.supergradient(point[..., :others], rest), gains, rtol=1e-9, atol=1e-9)
+    chosen = kept.select(torch.tensor([1])).evaluate(point[1:, ..., :others])  # regions leave ascents
+    torch.testing.assert_close(chosen.lower, rest.lower[1:], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", networks.FAMILIES)
+def test_an_ascent_that_keeps_masks_moves_all_else(family: str) -> None:
+    gained, moved = 0.0, family == "unread"  # there masks do not matter
+    for seed in range(4):
+        sweep, objective = instance(family, seed, count=2, rows=2)
+        start, task = begun(sweep, objective), Task(sweep, objective)
+        ascent = Ascent(20, Steps(0.1, 0.01))
+        found = replace(LEARNED, ascent=ascent, keeps=True).resume(task, Until(), start)
+        assert isinstance(found.state, Shares)
+        masks = sum(Layout.of(start.masks, sweep).masks)
+        assert found.state.point.shape == start.point.shape
+        assert torch.equal(found.state.point[..., -masks:], start.point[..., -masks:])
+        torch.testing.assert_close(found.state.lower(task), found.lower, rtol=0, atol=1e-9)
+        gained += float((found.lower - start.lower(task)).sum())
+        learned = replace(LEARNED, ascent=ascent).resume(task, Until(), start)
+        moved |= not torch.equal(variables_of(learned).point[..., -masks:], start.point[..., -masks:])
+    assert gained > 0
+    assert moved
+
+
+def test_masks_that_are_kept_beside_weights_of_rows() -> None:
+    sweep, objective = instance("residual", 8)
+    normal = torch.randn(1, 2, sweep.net.n_out + 1, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    task = Task.of_rows(sweep, Conjunction(normal[..., 1:], None, normal[..., 0], torch.tensor([[True, True]])))
+    start = replace(begun(sweep, objective), weights=torch.full((1, 1, 2), 0.5, dtype=torch.float64))
+    found = variables_of(replace(LEARNED, keeps=True).resume(task, Until(), start))
+    masks = sum(Layout.of(start.masks, sweep).masks)
+    assert torch.equal(found.point[..., -masks:], start.point[..., -masks:])
+    assert found.weights is not None
+    assert float(found.weights.sum()) == pytest.approx(1.0)
+    assert bool((found.lower(task) >= start.lower(task) - 1e-12).all())
 
 
 # ---------------------------------------------------------------- states
