@@ -26,7 +26,8 @@ OPTIONS: dict[str, list[str]] = {
     "all parts": [],
     "no trees for hidden neurons": ["search.sharpen.leaves=[]"],
     "no sharper hidden neurons at all": ["search.sharpen.after=null"],
-    "no look whether cuts pay": ["search.look=0"],
+    "no look at cheaper bounds": ["search.look=0"],
+    "whole boxes climb to the end": ["search.tiers.0.scout.iterations=40", "search.tiers.0.root.iterations=100"],
     "masks stay as they were found": ["search.tiers.0.learn=false", "search.sharpen.learn=false"],
 }
 """Parts that options switch off."""
