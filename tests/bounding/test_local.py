@@ -130,6 +130,19 @@ def test_whole_rows_hold_no_neurons_that_block(dtype: torch.dtype, monkeypatch: 
     assert bool(sweep.lower(every, torch.ones(4, dtype=torch.float64)).isfinite().all())
 
 
+def test_maps_are_cut_before_forks_share_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "MOST", 0.0)
+    net = images(5)
+    region = bounded(net, 5, 0.1)
+    known, maps = before(region, 7), Passes(net)
+    LocalSweep.of(maps, known, Reference.of(net, known, 7), Slope.ADAPTIVE).prepare()
+    cut = dict(maps.known)
+    every = torch.arange(4)
+    LocalSweep.of(maps, known, Reference.of(net, known, 7), Slope.ADAPTIVE).lower(every, every.double() + 1)
+    assert maps.known == cut
+    assert set(cut) == {(k, source) for k in range(1, 7) for source, _ in net.layers[k - 1].terms}
+
+
 def test_early_groups_of_images_are_swept_over_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "MOST", 0.7)
     net = images(0)

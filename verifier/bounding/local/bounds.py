@@ -94,6 +94,8 @@ class LocalBounds:
             return
         if len(neurons) * sweep.bytes_each <= WORTH_SHARING:
             workers = IN_TURN
+        elif workers.count > 1:
+            sweep.prepare()
         most = workers.count * together(sweep.bytes_each, min(self.memory_bytes, NEAR))
         rounds = workers.count * math.ceil(len(neurons) / most)
         chunks = sweep.order(neurons).split(math.ceil(len(neurons) / rounds))  # equal shares

@@ -18,7 +18,7 @@ from verifier.operators import Conv, LinearMap, Select
 from verifier.operators.blocks import Blocks, arranged
 from verifier.operators.matrix import stored_rows
 from verifier.operators.patch import Patch
-from verifier.shapes import Float, Int, Tensor
+from verifier.shapes import Bool, Float, Int, Tensor
 
 MOST = 0.3
 """The share of an image from which on rows are carried whole."""
@@ -82,7 +82,8 @@ class Between:
     rows: Int[Tensor, " r"]
     columns: Int[Tensor, " c"]
     blocks: Blocks | None = None
-    moved: Int[Tensor, " c"] | None = None  # which row each column is; -1: none
+    moved: Int[Tensor, " c"] | None = None  # which row each column is, if they only move
+    gone: Bool[Tensor, " c"] | None = None  # the columns that are no row; None: there are none
 
     @classmethod
     def of(cls, term: LinearMap, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> Between:
@@ -93,7 +94,9 @@ class Between:
             taken = term.index[rows]
             moved = torch.full((term.n_in,), -1, device=rows.device)
             moved[taken[taken >= 0]] = torch.nonzero(taken >= 0).flatten()
-            return cls(term, rows, columns, moved=moved[columns])
+            moved = moved[columns]
+            gone = moved < 0
+            return cls(term, rows, columns, moved=moved.clamp(min=0), gone=gone if bool(gone.any()) else None)
         known = stored_rows(term, rows)
         if known is None:
             return cls(term, rows, columns)
@@ -110,8 +113,8 @@ class Between:
         if self.blocks is not None:
             return self.blocks.product(mu)
         if self.moved is not None:
-            found = mu.index_select(0, self.moved.clamp(min=0))
-            return found if bool((self.moved >= 0).all()) else found.mul_((self.moved >= 0).unsqueeze(1))
+            found = mu.index_select(0, self.moved)
+            return found if self.gone is None else found.masked_fill_(self.gone.unsqueeze(1), 0.0)
         whole = mu.new_zeros(self.term.n_out, mu.shape[1]).index_copy_(0, self.rows, mu)
         return self.term.transpose(whole.T).T.index_select(0, self.columns)
 
@@ -151,14 +154,15 @@ class Passes:
 
     def transpose(self, region: Region, k: int, source: int, mu: Float[Tensor, "r R"]) -> Float[Tensor, "c R"]:
         """Take whole rows back through the map of a group whose bounds the region has."""
-        if (k, source) not in self.known:
-            self.known[k, source] = self._between(region, k, source)
-        return self.known[k, source].transpose(mu)
+        return self.between(region, k, source).transpose(mu)
 
-    def _between(self, region: Region, k: int, source: int) -> Between:
-        term = next(term for j, term in self.net.layers[k - 1].terms if j == source)
-        if self.double is None:
-            return Between.of(term, self.neurons(region, k), self.neurons(region, source))
-        if (k, source) not in self.double.known:
-            self.double.known[k, source] = self.double._between(region, k, source)
-        return self.double.known[k, source].to(term)
+    def between(self, region: Region, k: int, source: int) -> Between:
+        """The map from the neurons of a group that do not block to those of a source."""
+        if (k, source) not in self.known:
+            term = next(term for j, term in self.net.layers[k - 1].terms if j == source)
+            if self.double is None:
+                found = Between.of(term, self.neurons(region, k), self.neurons(region, source))
+            else:
+                found = self.double.between(region, k, source).to(term)
+            self.known[k, source] = found
+        return self.known[k, source]

@@ -102,6 +102,13 @@ class LocalSweep:
                     found[k, source] = PatchMap.of(term, start, self.forms.sources[source] or near, self.radius)
         return found
 
+    def prepare(self) -> None:
+        """Cut the maps that whole rows take, so that forks need not do it each for itself."""
+        for k, patch in enumerate(self.forms.sources[1:], start=1):
+            if patch is None:
+                for source, _ in self.net.layers[k - 1].terms:
+                    self.passes.between(self.region, k, source)
+
     def lower(self, neurons: Int[Tensor, " R"], sign: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Lower bounds of sign times x_hat of some neurons."""
         rows = torch.arange(len(neurons), device=neurons.device)
