@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from verifier.operators import (
@@ -21,6 +22,7 @@ from verifier.operators import (
     Transposed,
     add,
     compose,
+    conv,
     gamma,
 )
 from verifier.operators.signed import parts
@@ -200,3 +202,24 @@ def test_parts_of_products_keep_the_precision_of_their_weights() -> None:
     assert found is not None
     x = torch.rand(4, 3)
     assert torch.allclose(found[0].forward(x) + found[1].forward(x), linear.forward(x), atol=1e-5)
+
+
+AXES = st.tuples(
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.integers(3, 6), st.integers(0, 2), st.integers(0, 2)
+)
+
+
+@given(axes=st.lists(AXES, min_size=1, max_size=3), channels=st.tuples(st.integers(1, 3), st.integers(1, 3)))
+@settings(max_examples=40)
+def test_a_convolution_that_is_written_out_is_its_matrix(
+    axes: list[tuple[int, int, int, int, int, int]], channels: tuple[int, int]
+) -> None:
+    kernel, stride, dilation, sizes, before, after = zip(*axes, strict=True)
+    weight = torch.randn(*channels, *kernel, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assume(all(d * (k - 1) + 1 <= n + a + b for k, _, d, n, a, b in axes))
+    made = Conv(weight, (channels[1], *sizes), stride, tuple(zip(before, after, strict=True)), dilation)
+    plain = made._forward(torch.eye(made.n_in, dtype=torch.float64), weight).T
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(conv, "DENSE", {torch.float64: math.inf})
+        assert made._matrix is not None
+        torch.testing.assert_close(made._matrix, plain, rtol=1e-14, atol=1e-14)

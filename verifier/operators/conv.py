@@ -185,13 +185,29 @@ class Conv(LinearMap):
         return replace(self, weight=weights, roundings=self.roundings + roundings)
 
     @cached_property
+    def absolute(self) -> Conv:
+        """|W|, made once."""
+        return self.reweighted(self.weight.abs())
+
+    @cached_property
     def _matrix(self) -> Float[Tensor, "n_out n_in"] | None:
         """The map written out, where images are so small that most windows hold most of them."""
         products = self.n_out * self.weight[0].numel()
         if self.groups > 1 or self.n_in * self.n_out > DENSE.get(self.weight.dtype, 0.0) * products:
             return None
-        units = torch.eye(self.n_out, dtype=self.weight.dtype, device=self.weight.device)
-        return self._transpose(units)
+        sizes, kernel = self.in_shape[1:], self.weight.shape[2:]
+        read = torch.zeros(1, 1, dtype=torch.long)  # window by window the places of its taps; negative in the padding
+        for axis in zip(sizes, kernel, self.stride, self.dilation, *zip(*self.padding, strict=True), strict=True):
+            spots = WindowAxis(*axis).spots()
+            inside = (spots >= 0) & (spots < axis[0])
+            read = torch.where(inside[:, None], read[:, None, :, None] * axis[0] + spots[:, None], -self.n_in)
+            read = read.flatten(2).flatten(0, 1)
+        channels = flat_size(sizes) * torch.arange(self.in_shape[0]).unsqueeze(1)
+        columns = (read.unsqueeze(1) + channels).flatten(1)
+        columns = torch.where(columns < 0, self.n_in, columns).to(self.weight.device)
+        found = self.weight.new_zeros(len(self.weight), len(columns), self.n_in + 1)
+        values = self.weight.flatten(1).unsqueeze(1).expand(-1, len(columns), -1)
+        return found.scatter_(2, columns.expand(len(self.weight), -1, -1), values)[..., :-1].flatten(0, 1)
 
     def _forward(self, x: Tensor, weight: Tensor) -> Tensor:
         batch = x.shape[:-1]

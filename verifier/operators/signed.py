@@ -112,6 +112,8 @@ def parts(linear: LinearMap) -> tuple[LinearMap, LinearMap] | None:
 
 def absolute(linear: LinearMap) -> LinearMap | None:
     """|W|, or None if the entries of W are out of reach."""
+    if isinstance(linear, Conv):
+        return linear.absolute
     if linear.weights is not None:
         return linear.reweighted(linear.weights.abs())
     if isinstance(linear, Select):
