@@ -17,9 +17,11 @@ import torch
 
 from verifier.errors import InputError
 from verifier.result.verdict import Reason
-from verifier.search.checkpoint import Checkpoint, Identity, forget
+from verifier.search.checkpoint import CLASSES, Checkpoint, Identity, forget
+from verifier.search.codec import decoded, encoded
 from verifier.search.domains import Counts, Progress
 from verifier.search.keeper import SavedRun
+from verifier.search.look import Look, Tried
 from verifier.search.saved import SavedGroups, SavedPart, SavedRegion, SavedRoot, SavedTree
 
 OWN = Identity("a" * 64, "b" * 64, "1.0", {"search": {"batch": 256, "tiers": [{"method": "crown"}]}, "plugins": []})
@@ -201,3 +203,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="checkpoints cannot be written here") as error:
         Checkpoint(str(tmp_path / "file"), OWN)
     assert error.value.path == str(tmp_path / "file")
+
+
+def test_what_a_search_looked_at_is_saved_with_its_counts() -> None:
+    look = Look((Tried("dear", -1.0, 2.0), Tried("cheap", -1.25, 1.0)), 3, (1, 2))
+    counts = Counts({"dear": 5}, looks=(look,))
+    assert decoded(encoded(counts), CLASSES) == counts
