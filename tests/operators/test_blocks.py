@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from verifier.operators import Conv, blocks
 from verifier.operators.base import places_of
-from verifier.operators.blocks import Blocks, arranged
+from verifier.operators.blocks import DenseBlocks, arranged
 
 CONVS = {
     "plain": ((3, 2, 3, 3), (2, 6, 7), (1, 1), ((1, 1), (2, 0)), (1, 1)),
@@ -33,12 +33,12 @@ def some(count: int, image: tuple[int, ...], seed: int, share: float) -> torch.T
     return arranged(torch.nonzero(chosen).flatten(), image)
 
 
-def made(case: str, seed: int, share: float) -> tuple[Blocks, torch.Tensor]:
+def made(case: str, seed: int, share: float) -> tuple[DenseBlocks, torch.Tensor]:
     """The transpose of some rows and columns in blocks, and as a matrix."""
     whole = conv(case, seed)
     rows, columns = some(whole.n_out, whole.out_shape, seed, share), some(whole.n_in, whole.in_shape, seed + 1, share)
     matrix = whole.transpose(torch.eye(whole.n_out, dtype=torch.float64))
-    return Blocks.transposed(whole, rows, columns), matrix[rows][:, columns].T
+    return DenseBlocks.transposed(whole, rows, columns), matrix[rows][:, columns].T
 
 
 @pytest.mark.parametrize("side", [None, 1, 2, 8])
@@ -81,14 +81,14 @@ def test_large_images_are_cut_small_ones_are_not() -> None:
         weight = torch.randn(16, 16, 3, 3, generator=generator, dtype=torch.float64)
         large = Conv(weight, (16, size, size), (1, 1), ((1, 1), (1, 1)), (1, 1))
         every = arranged(torch.arange(large.n_in), large.in_shape)
-        found = Blocks.transposed(large, every, every)
+        found = DenseBlocks.transposed(large, every, every)
         assert len(found.blocks) >= count
         assert sum(block.matrix.numel() for block in found.blocks) <= 4 * large.n_out * weight[0].numel()
 
 
 def test_a_matrix_is_one_block() -> None:
     matrix, vectors = torch.randn(3, 4), torch.randn(4, 2)
-    torch.testing.assert_close(Blocks.whole(matrix).product(vectors), matrix @ vectors)
+    torch.testing.assert_close(DenseBlocks.whole(matrix).product(vectors), matrix @ vectors)
 
 
 @given(height=st.integers(1, 9), width=st.integers(1, 9), power=st.integers(0, 4))

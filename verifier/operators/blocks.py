@@ -54,7 +54,7 @@ def arranged(neurons: Int[Tensor, " r"], image: tuple[int, ...]) -> Int[Tensor, 
     return neurons[(code * image[0] + channel).argsort()]
 
 
-class Block(NamedTuple):
+class DenseBlock(NamedTuple):
     """Consecutive rows of a matrix, over the columns at which they are not zero."""
 
     rows: slice
@@ -63,20 +63,20 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class DenseBlocks:
     """A matrix in blocks of rows."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[DenseBlock, ...]
     n_out: int
 
     @classmethod
-    def whole(cls, matrix: Float[Tensor, "r c"]) -> Blocks:
+    def whole(cls, matrix: Float[Tensor, "r c"]) -> DenseBlocks:
         """All of a matrix as one block."""
         every = torch.arange(matrix.shape[1], device=matrix.device)
-        return cls((Block(slice(0, len(matrix)), every, matrix),), len(matrix))
+        return cls((DenseBlock(slice(0, len(matrix)), every, matrix),), len(matrix))
 
     @classmethod
-    def transposed(cls, conv: Conv, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> Blocks:
+    def transposed(cls, conv: Conv, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> DenseBlocks:
         """The transpose of some rows and columns of a convolution.  Require: both are `arranged`."""
         at, values = windows(conv, rows, columns)
         row, tap = torch.nonzero((at < len(columns)) & (values != 0), as_tuple=True)
@@ -93,13 +93,13 @@ class Blocks:
             torch.mm(block.matrix, vectors.index_select(0, block.columns), out=found[block.rows])
         return found
 
-    def to(self, dtype: torch.dtype) -> Blocks:
-        return Blocks(tuple(block._replace(matrix=block.matrix.to(dtype)) for block in self.blocks), self.n_out)
+    def to(self, dtype: torch.dtype) -> DenseBlocks:
+        return DenseBlocks(tuple(block._replace(matrix=block.matrix.to(dtype)) for block in self.blocks), self.n_out)
 
 
 def _cut(
     number: Int[Tensor, " r"], n_in: int, at: tuple[Int[Tensor, " e"], Int[Tensor, " e"]], values: Float[Tensor, " e"]
-) -> Blocks:
+) -> DenseBlocks:
     """The matrix of some entries, each at a row and a column; rows of one block follow each other, with one number."""
     _, own, counts = number.unique_consecutive(return_inverse=True, return_counts=True)
     (row, column), block = at, own[at[0]]
@@ -113,8 +113,8 @@ def _cut(
     columns = torch.nonzero(read)[:, 1].split(widths.tolist())
     found = []
     for start, count, mine, matrix in zip(starts.tolist(), counts.tolist(), columns, matrices, strict=True):
-        found.append(Block(slice(start, start + count), mine, matrix.view(count, len(mine))))
-    return Blocks(tuple(found), len(number))
+        found.append(DenseBlock(slice(start, start + count), mine, matrix.view(count, len(mine))))
+    return DenseBlocks(tuple(found), len(number))
 
 
 def _best_side(conv: Conv, rows: int, columns: int) -> int:

@@ -222,7 +222,7 @@ class Conv(LinearMap):
         return out.reshape(*batch, self.n_out)
 
     def forward(self, x: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
-        return self._forward(x, self.weight) if self._matrix is None else x @ self._matrix.T
+        return self._forward(x, self.weight) if self._matrix is None else _product(x, self._matrix.T)
 
     def magnitude(self, r: Float[Tensor, "*batch n_in"]) -> Float[Tensor, "*batch n_out"]:
         return self._forward(r, self.weight.abs())
@@ -266,7 +266,7 @@ class Conv(LinearMap):
         return found
 
     def transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
-        return self._transpose(y) if self._matrix is None else y @ self._matrix
+        return self._transpose(y) if self._matrix is None else _product(y, self._matrix)
 
     def _transpose(self, y: Float[Tensor, "*batch n_out"]) -> Float[Tensor, "*batch n_in"]:
         batch, out_shape, axes = y.shape[:-1], self.out_shape, len(self.stride)
@@ -313,6 +313,12 @@ class Conv(LinearMap):
         extras += [f"dilation {'x'.join(map(str, self.dilation))}"] if max(self.dilation) > 1 else []
         extras += [f"groups {self.groups}"] if self.groups > 1 else []
         return " ".join([f"conv {self.in_shape[0]}->{self.weight.shape[0]} {kernel}", *extras])
+
+
+def _product(x: Float[Tensor, "*batch n"], matrix: Float[Tensor, "n m"]) -> Float[Tensor, "*batch m"]:
+    """Always of two matrices, also where x is a single vector."""
+    batch = x.shape[:-1]
+    return (x.reshape(flat_size(batch), len(matrix)) @ matrix).reshape(*batch, matrix.shape[1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from verifier.bounding.local.reference import Toll
 from verifier.bounding.solvers.crown import Slope
 from verifier.network.network import Network
 from verifier.operators import Conv, LinearMap, Select
-from verifier.operators.blocks import Blocks, arranged
+from verifier.operators.blocks import DenseBlocks, arranged
 from verifier.operators.matrix import stored_rows
 from verifier.operators.patch import Patch
 from verifier.shapes import Bool, Float, Int, Tensor
@@ -81,7 +81,7 @@ class Between:
     term: LinearMap
     rows: Int[Tensor, " r"]
     columns: Int[Tensor, " c"]
-    blocks: Blocks | None = None
+    blocks: DenseBlocks | None = None
     moved: Int[Tensor, " c"] | None = None  # which row each column is, if they only move
     gone: Bool[Tensor, " c"] | None = None  # the columns that are no row; None: there are none
 
@@ -89,7 +89,7 @@ class Between:
     def of(cls, term: LinearMap, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]) -> Between:
         """In blocks, or by moving entries; else by the map itself."""
         if isinstance(term, Conv) and term.groups == 1:
-            return cls(term, rows, columns, Blocks.transposed(term, rows, columns))
+            return cls(term, rows, columns, DenseBlocks.transposed(term, rows, columns))
         if isinstance(term, Select) and term.injective:
             taken = term.index[rows]
             moved = torch.full((term.n_in,), -1, device=rows.device)
@@ -100,7 +100,7 @@ class Between:
         known = stored_rows(term, rows)
         if known is None:
             return cls(term, rows, columns)
-        return cls(term, rows, columns, Blocks.whole(known[:, columns].T.contiguous()))
+        return cls(term, rows, columns, DenseBlocks.whole(known[:, columns].T.contiguous()))
 
     def to(self, term: LinearMap) -> Between:
         """The same in the precision of another copy of the map."""
