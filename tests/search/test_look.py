@@ -55,7 +55,9 @@ def test_a_part_of_ten_levels_is_weighed_against_the_cost(part: float, ratio: fl
     ("bounds", "costs", "chosen"),
     [
         ((-0.70, -0.80, -1.0), (4.0, 2.0, 1.0), "learned"),  # one level more for each doubling of the cost, or more
-        ((-0.75, -0.80, -1.0), (4.0, 2.0, 1.0), "kept"),
+        ((-0.795, -0.80, -1.0), (4.0, 2.0, 1.0), "kept"),  # what is learned counts ten times
+        ((-0.785, -0.80, -1.0), (4.0, 2.0, 1.0), "learned"),
+        ((-0.85, -0.80, -1.0), (4.0, 2.0, 1.0), "kept"),
         ((-0.91, -0.92, -1.0), (4.0, 2.0, 1.0), "plain"),
         ((-0.70, -0.95, -1.0), (4.0, 2.0, 1.0), "learned"),
         ((-1.0, -0.95, -0.9), (4.0, 2.0, 1.0), "plain"),

@@ -22,6 +22,10 @@ LEVELS = 10.0
 """Levels of a tree for which the choice matters: whatever bounds a smaller one, it ends within seconds."""
 
 
+AGAIN = 10.0
+"""How many times what is learned in one ascent counts: children go on from it, and learn more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """One kind of bounds: their mean, and how many times dearer a domain is than with the cheapest ones."""
@@ -33,7 +37,10 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Several kinds of bounds of the same domains; the last ones are those without cuts."""
+    """Several kinds of bounds of the same domains; the last ones are those without cuts.
+
+    Between them and the first ones may be those of masks that are kept, and learn nothing.
+    """
 
     tried: tuple[Tried, ...]
     domains: int  # that none of them has closed
@@ -58,6 +65,14 @@ class Look:
 
     def levels(self, one: Tried) -> float:
         """Those that a tree is expected to have, of `LEVELS` with the worst of these bounds."""
+        first, *_, last = self.tried
+        own, learned = self._levels_now(one), self._levels_now(first)
+        if one in (first, last) or own <= learned:
+            return own
+        return learned + AGAIN * (own - learned)
+
+    def _levels_now(self, one: Tried) -> float:
+        """The same by these bounds alone."""
         worst = min(other.bound for other in self.tried)
         if math.isinf(worst):
             return LEVELS if math.isinf(one.bound) else 0.0
