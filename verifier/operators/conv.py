@@ -195,8 +195,18 @@ class Conv(LinearMap):
         products = self.n_out * self.weight[0].numel()
         if self.groups > 1 or self.n_in * self.n_out > DENSE.get(self.weight.dtype, 0.0) * products:
             return None
+        columns = self.taps()
+        found = self.weight.new_zeros(len(self.weight), len(columns), self.n_in + 1)
+        values = self.weight.flatten(1).unsqueeze(1).expand(-1, len(columns), -1)
+        return found.scatter_(2, columns.expand(len(self.weight), -1, -1), values)[..., :-1].flatten(0, 1)
+
+    def taps(self) -> Int[Tensor, "places e"]:
+        """The entries that each window reads, tap by tap in the order of the kernel; n_in in the padding.
+
+        Require: no groups.
+        """
         sizes, kernel = self.in_shape[1:], self.weight.shape[2:]
-        read = torch.zeros(1, 1, dtype=torch.long)  # window by window the places of its taps; negative in the padding
+        read = torch.zeros(1, 1, dtype=torch.long)  # places, window by window; negative in the padding
         for axis in zip(sizes, kernel, self.stride, self.dilation, *zip(*self.padding, strict=True), strict=True):
             spots = WindowAxis(*axis).spots()
             inside = (spots >= 0) & (spots < axis[0])
@@ -204,10 +214,7 @@ class Conv(LinearMap):
             read = read.flatten(2).flatten(0, 1)
         channels = flat_size(sizes) * torch.arange(self.in_shape[0]).unsqueeze(1)
         columns = (read.unsqueeze(1) + channels).flatten(1)
-        columns = torch.where(columns < 0, self.n_in, columns).to(self.weight.device)
-        found = self.weight.new_zeros(len(self.weight), len(columns), self.n_in + 1)
-        values = self.weight.flatten(1).unsqueeze(1).expand(-1, len(columns), -1)
-        return found.scatter_(2, columns.expand(len(self.weight), -1, -1), values)[..., :-1].flatten(0, 1)
+        return torch.where(columns < 0, self.n_in, columns).to(self.weight.device)
 
     def _forward(self, x: Tensor, weight: Tensor) -> Tensor:
         batch = x.shape[:-1]

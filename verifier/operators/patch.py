@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 import torch.nn.functional as F
 
-from verifier.operators.base import LinearMap, flat_size, places_of
+from verifier.operators.base import LinearMap, flat_size
 from verifier.operators.compose import Chain
 from verifier.operators.conv import Conv
 from verifier.operators.select import Select
@@ -151,11 +151,7 @@ def windows(
     conv: Conv, rows: Int[Tensor, " r"], columns: Int[Tensor, " c"]
 ) -> tuple[Int[Tensor, "r e"], Float[Tensor, "r e"]]:
     """Some rows of a convolution without groups, tap by tap: among `columns` the place of each, or one past the end."""
-    patch = Patch.point(conv.out_shape).through(conv)
-    assert patch is not None
-    channel, *places = places_of(rows, conv.out_shape)
+    taps = conv.taps()
     position = torch.full((conv.n_in + 1,), len(columns), device=rows.device)
     position[columns] = torch.arange(len(columns), device=rows.device)
-    units = torch.eye(conv.out_shape[0], dtype=conv.weight.dtype, device=rows.device)
-    taps = conv.spread(units.reshape(*units.shape, *(1 for _ in places))).flatten(1)
-    return position[patch.index(torch.stack(places, dim=1))], taps[channel]
+    return position[taps[rows % len(taps)]], conv.weight.flatten(1)[rows // len(taps)]

@@ -369,8 +369,8 @@ class Propagated(FaceSolver):
     def climb(
         self, task: Task, state: Variables, ascent: Ascent, until: Until, averaging: Averaging | None = None
     ) -> Solved:
-        layout = Layout.of(state.masks, task.sweep)
-        if not self.keeps or not layout.learned:
+        layout = Layout.of(state.masks, task.sweep) if self.keeps else None
+        if layout is None or not layout.learned:
             return super().climb(task, state, ascent, until, averaging)
         found = super().climb(task, KeptShares.of(state, layout), ascent, until, averaging)
         assert isinstance(found.state, KeptShares)
